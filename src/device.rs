@@ -69,8 +69,8 @@ macro_rules! each {
 impl Device for AnyDevice {
     type Runner = AnyRunner;
 
-    fn precision(&self, aimed: Precision) -> Precision {
-        each!(self, AnyDevice, device => device.precision(aimed))
+    fn precision(&self, wanted: Precision) -> Precision {
+        each!(self, AnyDevice, device => device.precision(wanted))
     }
 
     fn load(&self, job: Job) -> Result<AnyRunner, Error> {

@@ -27,12 +27,12 @@ fn text(
     headroom: u64,
 ) -> Option<String> {
     let environment = Environment { vram, ..Environment::NONE };
-    aimed(step, batch, &TargetCards { cards, selected, headroom, environment })
+    limited(step, batch, &TargetCards { cards, selected, headroom, environment })
 }
 
-fn aimed(step: &Tables, batch: u64, aim: &TargetCards<'_>) -> Option<String> {
+fn limited(step: &Tables, batch: u64, target_cards: &TargetCards<'_>) -> Option<String> {
     let plan: Plan<TENSORS> = plan(step, batch, Precision::F32);
-    let text = refusal("Chain", step, &plan, aim)?;
+    let text = refusal("Chain", step, &plan, target_cards)?;
     println!("{}\n", text.as_str());
     assert!(text.as_str().lines().all(|line| line.trim_end() == line));
     Some(text.as_str().to_string())
@@ -53,8 +53,8 @@ fn what_fits_is_not_refused() {
 fn a_share_of_activations() {
     let plan: Plan<TENSORS> = plan(&STEP, 16, Precision::F32);
     let least = plan.budget[Line::Activations];
-    let aim = TargetCards { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
-    let check = |without| check_budget("Chain", Checkpoint::Budget(0.5), without, &plan, &aim);
+    let target_cards = TargetCards { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
+    let check = |without| check_budget("Chain", Checkpoint::Budget(0.5), without, &plan, &target_cards);
     check(2 * least);
     let panic = std::panic::catch_unwind(|| check(least)).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
@@ -142,18 +142,18 @@ fn cards_that_nothing_runs_on_are_refused() {
     const WHY: &str = "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card";
     let said = |cards: &[Card], selected: &[Card], named: Option<&str>| {
         let environment = Environment { cards: named, ..Environment::NONE };
-        aimed(&STEP, 1, &TargetCards { cards, selected, headroom: 0, environment })
+        limited(&STEP, 1, &TargetCards { cards, selected, headroom: 0, environment })
     };
     assert_eq!(said(&[RTX_3060, K80], &[], None), Some(format!("`cards:`: {WHY}")));
     assert_eq!(said(&[], &[K80], None), Some(format!("Cargo feature `k80`: {WHY}")));
     assert_eq!(said(&[RTX_3060], &[], Some("t4, K80")), Some(format!("GPUMEM_CARDS: {WHY}")));
     // The variable takes the place of the others.
     assert_eq!(said(&[K80], &[K80], Some("t4")), None);
-    let aim = TargetCards::at(&[K80]);
-    assert_eq!(together(&[("A", 1)], &aim).unwrap().as_str(), format!("`cards:`: {WHY}"));
+    let target_cards = TargetCards::at(&[K80]);
+    assert_eq!(together(&[("A", 1)], &target_cards).unwrap().as_str(), format!("`cards:`: {WHY}"));
     // `cargo gpumem` builds without the check, and reports such cards itself.
     let environment = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
-    assert_eq!(TargetCards { environment, ..aim }.room(), u64::MAX);
+    assert_eq!(TargetCards { environment, ..target_cards }.room(), u64::MAX);
 }
 
 /// The reserve and the headroom may leave a card nothing: then it is not the weights that are too large.
@@ -310,7 +310,7 @@ fn no_card_is_large_enough() {
 }
 
 fn from_outside(environment: Environment<'_>) -> Option<String> {
-    aimed(&STEP, 48, &TargetCards { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
+    limited(&STEP, 48, &TargetCards { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
 }
 
 #[test]
@@ -352,17 +352,17 @@ fn headroom_from_outside_is_the_larger_one() {
 #[should_panic(expected = "network `Chain` needs 15.38 GiB")]
 fn the_check_is_left_out_for_a_tool_only() {
     let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    let aim = |unchecked| TargetCards {
+    let target_cards = |unchecked| TargetCards {
         environment: Environment { unchecked, ..Environment::NONE },
         ..TargetCards::at(&[RTX_3060])
     };
-    check("Chain", &STEP, &plan, &aim(Some(UNCHECKED)));
-    check("Chain", &STEP, &plan, &aim(Some("1")));
+    check("Chain", &STEP, &plan, &target_cards(Some(UNCHECKED)));
+    check("Chain", &STEP, &plan, &target_cards(Some("1")));
 }
 
 /// A chain of `N` tensors, each alive with its neighbours, as the macro writes it or without what it packed: the plan's limit, the plan,
 /// and the refusal.
-fn long<const N: usize>(aim: &TargetCards<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
+fn long<const N: usize>(target_cards: &TargetCards<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
     let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, 0, at, (at + 2).min(N as u64 - 1)];
     let transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
     let tables = Tables { operations: N as u64, transients: transients.as_transients(), ..STEP };
@@ -373,9 +373,9 @@ fn long<const N: usize>(aim: &TargetCards<'_>, is_carried: bool) -> (u64, Plan<N
     let orders: Vec<_> = carried.orders.iter().map(OwnedOrder::as_order).collect();
     let transients = Transients { orders: &orders, below: &carried.below, ..tables.transients };
     let tables = Tables { transients, ..tables };
-    let limit = limit(N, aim);
+    let limit = limit(N, target_cards);
     let plan: Plan<N> = plan_within(&tables, 256, Precision::F32, limit);
-    let text = refusal("Long", &tables, &plan, aim).map(|text| text.as_str().to_string());
+    let text = refusal("Long", &tables, &plan, target_cards).map(|text| text.as_str().to_string());
     (limit, plan, text)
 }
 
@@ -384,26 +384,26 @@ const ASK: &str = "\n  more          takes long to search here: ask `cargo gpume
 /// Where packing takes seconds, nothing is packed that the lower bound refuses, but for what the macro packed.
 #[test]
 fn large_networks_are_refused_before_they_are_packed() {
-    let aim = TargetCards::at(&[RTX_3060, A100_80GB]);
+    let target_cards = TargetCards::at(&[RTX_3060, A100_80GB]);
     let room = RTX_3060.usable() - RTX_3060.reserve();
 
-    let (limit, plan, text) = long::<1500>(&aim, false);
+    let (limit, plan, text) = long::<1500>(&target_cards, false);
     assert_eq!((limit, plan.is_packed), (u64::MAX, true));
     let text = text.unwrap();
     assert!(text.starts_with("network `Long` needs 30.9"), "{text}");
 
-    let (limit, plan, text) = long::<1600>(&aim, true);
+    let (limit, plan, text) = long::<1600>(&target_cards, true);
     let text = text.unwrap();
     assert_eq!((limit, plan.is_packed, plan.arena()), (room, true, plan.budget.lower_bound));
     assert!(text.starts_with("network `Long` needs 30.9"), "{text}");
     assert!(text.contains("\n  fits with     batch 83\n  fits on "), "{text}");
 
-    let (_, plan, text) = long::<1600>(&aim, false);
+    let (_, plan, text) = long::<1600>(&target_cards, false);
     let text = text.unwrap();
     assert!(!plan.is_packed && text.starts_with("network `Long` needs at least 30.9"), "{text}");
     assert!(!text.contains("fits with") && !text.contains("fits on") && text.ends_with(ASK), "{text}");
 
-    let (_, plan, text) = long::<4001>(&aim, true);
+    let (_, plan, text) = long::<4001>(&target_cards, true);
     let text = text.unwrap();
     assert!(!plan.is_packed && text.starts_with("network `Long` needs at least 30.9"), "{text}");
     assert!(!text.contains("fits with") && !text.contains("fits on"), "{text}");
@@ -411,9 +411,10 @@ fn large_networks_are_refused_before_they_are_packed() {
     assert_eq!(plan.budget[Line::Arena], plan.budget.lower_bound);
 
     // What fits is packed; so is what is not checked.
-    let unchecked = TargetCards { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..aim };
-    for aim in [TargetCards::at(&[A100_80GB]), TargetCards::at(&[]), unchecked] {
-        assert!(long::<1600>(&aim, false).1.is_packed);
+    let unchecked =
+        TargetCards { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..target_cards };
+    for target_cards in [TargetCards::at(&[A100_80GB]), TargetCards::at(&[]), unchecked] {
+        assert!(long::<1600>(&target_cards, false).1.is_packed);
     }
 }
 
@@ -421,9 +422,9 @@ fn large_networks_are_refused_before_they_are_packed() {
 #[test]
 fn networks_on_one_card() {
     let fits = RTX_3060.usable() - RTX_3060.reserve();
-    let aim = TargetCards { headroom: largest(&[1 << 20, 3 << 20, 0]), ..TargetCards::at(&[RTX_3060]) };
-    assert!(together(&[("A", fits - (4 << 20)), ("B", 1 << 20)], &aim).is_none());
-    let text = together(&[("A", fits - (4 << 20)), ("B", 1 << 20), ("C", 256)], &aim).unwrap();
+    let target_cards = TargetCards { headroom: largest(&[1 << 20, 3 << 20, 0]), ..TargetCards::at(&[RTX_3060]) };
+    assert!(together(&[("A", fits - (4 << 20)), ("B", 1 << 20)], &target_cards).is_none());
+    let text = together(&[("A", fits - (4 << 20)), ("B", 1 << 20), ("C", 256)], &target_cards).unwrap();
     assert_eq!(
         text.as_str(),
         "\
@@ -434,8 +435,8 @@ networks `A`, `B` and `C` together need 11.62 GiB but an RTX 3060 has 11.63 GiB 
   reserve       279.0 MiB
   fits on       TITAN V, TITAN Xp, TITAN X (Pascal), Jetson Orin NX 16GB, Jetson AGX Xavier 16GB, ... at this batch"
     );
-    let aim = TargetCards { selected: &[T4, RTX_3060], ..TargetCards::at(&[]) };
-    let text = together(&[("A", 20 << 30)], &aim).unwrap();
+    let target_cards = TargetCards { selected: &[T4, RTX_3060], ..TargetCards::at(&[]) };
+    let text = together(&[("A", 20 << 30)], &target_cards).unwrap();
     assert!(text.as_str().starts_with("network `A` needs 20.27 GiB but an RTX 3060 has "), "{}", text.as_str());
     assert!(text.as_str().contains("\n  and needs 20.24 GiB but a T4 has 14.56 GiB (over by "), "{}", text.as_str());
     assert!(text.as_str().contains("\n  aimed by      Cargo feature `rtx3060` (RTX 3060), Cargo feature `t4` (T4)\n"));

@@ -156,11 +156,11 @@ proptest! {
         let base = plain(&graph, output);
         let mut order: Vec<u32> = (0..base.operations.len() as u32).collect();
         let forward = base.operations.iter().take_while(|operation| operation.forward().is_some()).count();
-        let (place, behind) = (at % order.len(), forward + at % (order.len() - forward));
+        let (place, following) = (at % order.len(), forward + at % (order.len() - forward));
         match kind {
             0 => { order.remove(place); }
             // An update, or a gradient, a second time.
-            1 => order.push(order[behind]),
+            1 => order.push(order[following]),
             2 => order.push(order.len() as u32),
             _ => order.swap(place, (place + 1) % base.operations.len()),
         }

@@ -115,8 +115,8 @@ fn alone(program: &Program) -> usize {
     let operations = &program.operations;
     let is_norm = |operation: &Operation, wanted: Pass| matches!(&operation.action, Action::Run { op: Op::BatchNorm(_), pass } if *pass == wanted);
     let is_beside = |at: &usize| {
-        let behind = operations[at + 1..].iter().find(|it| it.forward().is_none());
-        behind.is_some_and(|it| {
+        let following = operations[at + 1..].iter().find(|it| it.forward().is_none());
+        following.is_some_and(|it| {
             is_norm(it, Pass::Backward) && it.read(Slot::Saved(0)) == operations[*at].read(Slot::Saved(0))
         })
     };

@@ -109,11 +109,11 @@ fn of(text: &str) -> (Graph, NodeId) {
 #[test]
 fn what_no_other_gradient_reads_is_a_bit_of_each_element() {
     let functions = ["Relu", "Relu(inplace = true)", "Relu6", "LeakyRelu(0.1)", "LeakyRelu(0)", "Hardsigmoid"];
-    let behind =
+    let following =
         ["Dropout(0.3)", "AvgPool2d(2, 1)", "Pad(1)", "Upsample(2)", "Mean(1)", "Affine(0.5, 0.25)", "Transpose(1, 2)"];
     for function in functions {
-        for behind in behind {
-            let text = format!("Conv2d(4, 3, padding = 1) | {function} | {behind} | Flatten | Linear(5)");
+        for following in following {
+            let text = format!("Conv2d(4, 3, padding = 1) | {function} | {following} | Flatten | Linear(5)");
             let (graph, output) = of(&text);
             check(&text, 1, &graph, output);
         }

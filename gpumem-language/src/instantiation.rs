@@ -95,20 +95,20 @@ fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
 
 /// Returns the check that networks fit at once on the cards that are named, or on those of Cargo features and variables.
 fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
-    let aim = aim(asked, cards);
+    let target_cards = target_cards(asked, cards);
     let Place { start, end } = place;
     let arguments = quote! {
         &[#((#networks::NAME, #networks::BUDGET.get(__gpumem::__private::memory::budget::Line::Arena))),*],
         &__gpumem::__private::memory::target_cards::TargetCards {
             headroom: __gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
-            #aim
+            #target_cards
         }
     };
     called_at(quote!(__gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
 }
 
 /// Returns the fields of `TargetCards` for the cards that are named, or for those of Cargo features and variables.
-fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
+fn target_cards(asked: &Asked, cards: &TokenStream) -> TokenStream {
     if asked.cards.is_empty() {
         return quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() };
     }
@@ -144,7 +144,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     let path = asked.networks.to_token_stream();
     let start = place.start;
     let network = quote_spanned!(start=> <#path as __gpumem::Network>);
-    let (aim, import) = (aim(&asked, &cards), asked.facade.import());
+    let (target_cards, import) = (target_cards(&asked, &cards), asked.facade.import());
     let arguments = quote! {
         &#network::PROGRAM.tables.for_cards(
             &__AIM,
@@ -162,7 +162,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
         #import
         const __TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
         const __AIM: __gpumem::__private::memory::target_cards::TargetCards<'_> =
-            __gpumem::__private::memory::target_cards::TargetCards { headroom: #network::HEADROOM, #aim };
+            __gpumem::__private::memory::target_cards::TargetCards { headroom: #network::HEADROOM, #target_cards };
         #[allow(long_running_const_eval)]
         const __BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
         __BATCH

@@ -90,10 +90,10 @@ pub trait Device {
     /// A precision or a program that the device cannot run, or too little memory.
     fn load(&self, job: Job) -> Result<Self::Runner, Error>;
 
-    /// Returns the precision in which a network that is meant for `aimed` runs on this device. It is `aimed`, unless the device was asked
+    /// Returns the precision in which a network that is meant for `wanted` runs on this device. It is `wanted`, unless the device was asked
     /// to emulate another device.
-    fn precision(&self, aimed: Precision) -> Precision {
-        aimed
+    fn precision(&self, wanted: Precision) -> Precision {
+        wanted
     }
 }
 

@@ -58,9 +58,9 @@ impl<N: Network, D: Device> Net<N, D> {
             served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
         }
         let kept = CacheState::new(cached.map_or([0; 2], |cached| [cached.steps, cached.chunk]), &infer.program);
-        let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.samples());
-        let precision = device.precision(aimed);
-        if precision != aimed {
+        let (wanted, batch) = (N::EVALUATION.precision, N::EVALUATION.samples());
+        let precision = device.precision(wanted);
+        if precision != wanted {
             train = train.stretched()?;
             infer = infer.stretched(batch)?;
             let stretched = |Served { placed, batch }| Ok(Served { placed: placed.stretched(batch)?, batch });
@@ -70,7 +70,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let first = train.all.first().map(|(_, placed, train)| (placed, train));
         let evaluation = first.map(|(placed, _)| placed.evaluation()).transpose()?;
         let settings = first.map_or(Train::DEFAULT, |(_, train)| *train);
-        let times = if precision == aimed { 1 } else { 2 };
+        let times = if precision == wanted { 1 } else { 2 };
         let runner = device.load(Job {
             name: N::NAME,
             arena,

@@ -2,7 +2,7 @@
 //!
 //! Const evaluation plans one after the other until one fits.
 
-use super::planned::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
+use super::planned::{Planned, called_at, compiled, limited, limited_name, settings, target_cards};
 use super::remedies::known;
 use super::{Programs, refusal_place};
 use crate::syntax::Source;
@@ -71,7 +71,7 @@ fn arena_name(planned: &Planned<'_>) -> Ident {
 pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs) -> Leveled {
     let names = Names { batch: source.declaration.batch.as_ref(), is_inside: true };
     let settings = settings(source, &all[0]);
-    let (aim, checkpoint) = (aim(&settings), quote!(#settings.checkpoint));
+    let (target_cards, checkpoint) = (target_cards(&settings), quote!(#settings.checkpoint));
     let levels = quote!(__gpumem::__private::memory::levels);
     let first_plan = names.reference(&plan_name(&all[0]));
     let available = named("AVAILABLE");
@@ -80,7 +80,7 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
         items.extend(level_plan(&names, (all, level), &settings));
         if level == 0 {
             items.extend(quote! {
-                const #available: ::core::primitive::u64 = #levels::available(#first_plan, #checkpoint, &#aim);
+                const #available: ::core::primitive::u64 = #levels::available(#first_plan, #checkpoint, &#target_cards);
             });
         }
         let (arena, plan) = (arena_name(planned), names.reference(&plan_name(planned)));
@@ -96,7 +96,7 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
         quote!((#plan).is_packed)
     }));
     let compiled = names.chosen(all.iter().zip(numbers(programs)).map(|(planned, number)| {
-        let (tables, plan) = (names.reference(&aimed_name(planned)), plan_name(planned));
+        let (tables, plan) = (names.reference(&limited_name(planned)), plan_name(planned));
         let (checked, plan) = (names.reference(&plan), names.value(&plan));
         let count = programs.level_count;
         let without = quote!((#first_plan).budget.get(__gpumem::__private::memory::budget::Line::Activations));
@@ -118,18 +118,18 @@ fn numbers(programs: &Programs) -> impl Iterator<Item = u64> {
 
 /// Returns the tables and the plan of a level.
 fn level_plan(names: &Names<'_>, (all, level): (&[Planned<'_>], usize), settings: &TokenStream) -> TokenStream {
-    let (planned, aim) = (&all[level], aim(settings));
-    let (aimed_name, transients) = (aimed_name(planned), Literal::usize_unsuffixed(planned.transients));
-    let (memory, tables) = (quote!(__gpumem::__private::memory), names.reference(&aimed_name));
+    let (planned, target_cards) = (&all[level], target_cards(settings));
+    let (limited_name, transients) = (limited_name(planned), Literal::usize_unsuffixed(planned.transients));
+    let (memory, tables) = (quote!(__gpumem::__private::memory), names.reference(&limited_name));
     let at = quote!(#tables, #settings.batch as ::core::primitive::u64, #settings.precision);
     let plan = if level == 0 {
-        quote!(#memory::levels::first::<#transients>(#at, #settings.checkpoint, &#aim))
+        quote!(#memory::levels::first::<#transients>(#at, #settings.checkpoint, &#target_cards))
     } else {
         let (is_last, available) = (level + 1 == all.len(), names.value(&named("AVAILABLE")));
         let before = all[..level].iter().map(|planned| names.value(&arena_name(planned)));
-        quote!(#memory::levels::planned::<#transients>(#at, (&[#(#before),*], #is_last), #available, &#aim))
+        quote!(#memory::levels::planned::<#transients>(#at, (&[#(#before),*], #is_last), #available, &#target_cards))
     };
-    let mut items = names.item(&aimed_name, &quote!(#memory::tables::Tables<'static>), &aimed(planned, settings));
+    let mut items = names.item(&limited_name, &quote!(#memory::tables::Tables<'static>), &limited(planned, settings));
     items.extend(names.item(&plan_name(planned), &quote!(#memory::budget::Plan<#transients>), &plan));
     items
 }
@@ -144,20 +144,20 @@ fn check(source: &Source, all: &[Planned<'_>]) -> TokenStream {
     let names = Names { batch: source.declaration.batch.as_ref(), is_inside: false };
     let place = refusal_place(source, all[0].reading);
     let settings = settings(source, &all[0]);
-    let (name, aim) = (source.declaration.name.unraw().to_string(), aim(&settings));
+    let (name, target_cards) = (source.declaration.name.unraw().to_string(), target_cards(&settings));
     let first = names.reference(&plan_name(&all[0]));
     let memory = quote!(__gpumem::__private::memory);
     let checks = names.chosen(all.iter().enumerate().map(|(level, planned)| {
-        let (tables, plan) = (names.reference(&aimed_name(planned)), names.reference(&plan_name(planned)));
+        let (tables, plan) = (names.reference(&limited_name(planned)), names.reference(&plan_name(planned)));
         let transients = Literal::usize_unsuffixed(planned.transients);
-        let arguments = quote!(#name, #tables, #plan, &#aim);
+        let arguments = quote!(#name, #tables, #plan, &#target_cards);
         if level + 1 < all.len() {
             return called_at(quote!(#memory::refusal::check::<#transients>), arguments, place);
         }
         let without = quote!((#first).budget.get(#memory::budget::Line::Activations));
         let budget = called_at(
             quote!(#memory::levels::check_budget::<#transients>),
-            quote!(#name, #settings.checkpoint, #without, #plan, &#aim),
+            quote!(#name, #settings.checkpoint, #without, #plan, &#target_cards),
             place,
         );
         let remedies = known(&planned.remedies, Some(quote!((#first).arena())));

@@ -35,7 +35,7 @@ pub(super) fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
 }
 
 /// Returns an expression for the cards, headroom and environment that a program is checked against.
-pub(super) fn aim(settings: &TokenStream) -> TokenStream {
+pub(super) fn target_cards(settings: &TokenStream) -> TokenStream {
     quote! {
         __gpumem::__private::memory::target_cards::TargetCards {
             cards: #settings.cards,
@@ -47,13 +47,13 @@ pub(super) fn aim(settings: &TokenStream) -> TokenStream {
 }
 
 /// Returns the name of the tables whose scratch is limited.
-pub(super) fn aimed_name(planned: &Planned<'_>) -> Ident {
-    format_ident!("__{}_AIMED", planned.prefix)
+pub(super) fn limited_name(planned: &Planned<'_>) -> Ident {
+    format_ident!("__{}_LIMITED", planned.prefix)
 }
 
 /// Returns the tables, with the scratch limits for the network's target cards.
-pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
-    let (tables, aim) = (&planned.names.tables, aim(settings));
+pub(super) fn limited(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
+    let (tables, target_cards) = (&planned.names.tables, target_cards(settings));
     let convolution = if planned.trains {
         quote!(#settings.conv_workspace)
     } else {
@@ -66,7 +66,7 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
         quote!(.with_micro_batches(#parts))
     });
     quote! {
-        #tables.for_cards(&#aim, #convolution)#parts
+        #tables.for_cards(&#target_cards, #convolution)#parts
     }
 }
 
@@ -88,10 +88,11 @@ fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenSt
 ///
 /// A generic network has no limit: it is planned at every batch that the program names, refused or not.
 fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
-    let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
+    let (transients, target_cards) =
+        (Literal::usize_unsuffixed(planned.transients), target_cards(&settings(source, planned)));
     match (&source.declaration.batch, planned.is_checked) {
         (Some(_), _) => quote!(::core::primitive::u64::MAX),
-        (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#aim)),
+        (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#target_cards)),
         // If the training step is refused, nothing runs, so its forward pass need not be packed.
         (None, false) => quote!(if __TRAINING_RUNS { ::core::primitive::u64::MAX } else { 0 }),
     }
@@ -131,12 +132,12 @@ pub(super) fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
-    let tables = quote!(&#aimed_name);
+    let (limited_name, limited) = (limited_name(planned), limited(planned, &settings(source, planned)));
+    let tables = quote!(&#limited_name);
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(#plan_name), &only_level());
     quote! {
-        static #aimed_name: __gpumem::__private::memory::tables::Tables<'static> = #aimed;
+        static #limited_name: __gpumem::__private::memory::tables::Tables<'static> = #limited;
         #[allow(long_running_const_eval)]
         static #plan_name: __gpumem::__private::memory::budget::Plan<#transients> = #plan;
         static #compiled_name: __gpumem::__private::memory::Compiled<'static> = #compiled;
@@ -149,12 +150,12 @@ pub(super) fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream 
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
-    let tables = quote!(Self::#aimed_name);
+    let (limited_name, limited) = (limited_name(planned), limited(planned, &settings(source, planned)));
+    let tables = quote!(Self::#limited_name);
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name), &only_level());
     quote! {
-        const #aimed_name: &'static __gpumem::__private::memory::tables::Tables<'static> = &#aimed;
+        const #limited_name: &'static __gpumem::__private::memory::tables::Tables<'static> = &#limited;
         #[allow(long_running_const_eval)]
         const #plan_name: &'static __gpumem::__private::memory::budget::Plan<#transients> = &#plan;
         #[allow(long_running_const_eval)]
@@ -172,17 +173,17 @@ pub(super) fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let Place { start, end } = refusal_place(source, planned.reading);
     let settings = settings(source, planned);
     let name = source.declaration.name.unraw().to_string();
-    let (plan_name, aimed_name) = (format_ident!("__{}_PLAN", planned.prefix), aimed_name(planned));
-    let [tables, plan] = [aimed_name, plan_name].map(|name| match &source.declaration.batch {
+    let (plan_name, limited_name) = (format_ident!("__{}_PLAN", planned.prefix), limited_name(planned));
+    let [tables, plan] = [limited_name, plan_name].map(|name| match &source.declaration.batch {
         Some(parameter) => quote!(__Plans::<#parameter>::#name),
         None => quote!(&#name),
     });
-    let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings));
+    let (transients, target_cards) = (Literal::usize_unsuffixed(planned.transients), target_cards(&settings));
     let arguments = quote! {
         #name,
         #tables,
         #plan,
-        &#aim
+        &#target_cards
     };
     let refusal = quote!(__gpumem::__private::memory::refusal);
     if planned.remedies == Remedies::UNKNOWN {

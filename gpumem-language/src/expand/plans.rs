@@ -1,7 +1,7 @@
 //! Generates plans, budgets and checks, each of which is evaluated once.
 
 use super::numbers::{self, Numbers};
-use super::planned::{Planned, aim, aimed, associated, called_at, check, statics};
+use super::planned::{Planned, associated, called_at, check, limited, statics, target_cards};
 use super::tables::Names;
 use super::training::{Trained, trained, value};
 use super::{Programs, Readings, generics, record, refusal_place, steps};
@@ -135,10 +135,10 @@ fn largest<'p>(
             let (_, path) = generics(source);
             let of_one = of_one_sample(constant);
             let settings = quote!(<#path>::#of_one);
-            let (tables, aim) = (aimed(planned, &settings), aim(&settings));
+            let (tables, target_cards) = (limited(planned, &settings), target_cards(&settings));
             let transients = Literal::usize_unsuffixed(planned.transients);
             let (refusal, asked) =
-                (quote!(__gpumem::__private::memory::refusal), quote!(&#tables, #settings.precision, &#aim));
+                (quote!(__gpumem::__private::memory::refusal), quote!(&#tables, #settings.precision, &#target_cards));
             let (function, arguments) = match found.filter(|_| planned.trains) {
                 Some(found) => {
                     let [batch, room] = found.map(Literal::u64_unsuffixed);

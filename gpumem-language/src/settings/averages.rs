@@ -80,9 +80,10 @@ fn fields(written: &ExprStruct, constants: &[Constant], errors: &mut Errors) -> 
         if name == "warmup" {
             match plain(value) {
                 Expr::Lit(ExprLit { lit: Lit::Bool(warmup), .. }) => ema.warmup = warmup.value,
-                _ => {
-                    errors.add(Place::of(value), "`warmup` is read by the macro as it stands; write `true` or `false`")
-                }
+                _ => errors.add(
+                    Place::of(value),
+                    "`warmup` must be literal, since the macro reads it; write `true` or `false`",
+                ),
             }
             continue;
         }

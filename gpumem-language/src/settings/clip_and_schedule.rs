@@ -164,8 +164,7 @@ pub(crate) fn clip(
         other => (last_name(other), Vec::new()),
     };
     let Some(name) = name else {
-        let message =
-            "how gradients are clipped is read by the macro as it stands; write `GlobalNorm(1.0)` or `Value(0.5)`";
+        let message = "how gradients are clipped must be literal, since the macro reads it; write `GlobalNorm(1.0)` or `Value(0.5)`";
         errors.add(Place::of(value), message);
         return none;
     };
@@ -262,8 +261,7 @@ pub(crate) fn schedule(
     };
     let names: Vec<&str> = Schedule::ROWS.iter().map(|(name, _)| *name).collect();
     let Some(name) = name else {
-        let message =
-            "the schedule is read by the macro as it stands; write it out, as `Cosine { warmup: 100, total: 5000 }`";
+        let message = "the schedule must be literal, since the macro reads it; write it out, as `Cosine { warmup: 100, total: 5000 }`";
         errors.add(Place::of(value), message);
         return plain_schedule;
     };

@@ -159,7 +159,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let names = names();
     let Some(name) = name else {
         let message = format!(
-            "the loss is read by the macro as it stands; write {}",
+            "the loss must be literal, since the macro reads it; write {}",
             gpumem_core::layers::mistake::either(&names)
         );
         errors.add(place, message);

@@ -54,7 +54,7 @@ pub(crate) fn read(
             _ => None,
         };
         let message = message.unwrap_or_else(|| {
-            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`".to_string()
+            "the optimizer must be literal, since the macro reads it; write it out, as `Sgd { lr: 0.01 }`".to_string()
         });
         errors.add(Place::of(value), message);
         return quote!(__gpumem::__private::Train::DEFAULT.optimizer);

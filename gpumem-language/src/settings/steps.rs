@@ -21,7 +21,7 @@ const RESERVED: [&str; 3] = ["self", "super", "crate"];
 /// Reads `trains`.
 pub(crate) fn trains(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let Expr::Lit(ExprLit { lit: Lit::Str(paths), .. }) = plain(value) else {
-        let message = "`trains` changes the program, so it is read by the macro as it stands; write the names of parameters, as \
+        let message = "`trains` changes the program, so it must be literal; write the names of parameters, as \
                        `trains: \"critic*\"`";
         errors.add(Place::of(value), message);
         return quote!("*");

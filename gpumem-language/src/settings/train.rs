@@ -157,10 +157,8 @@ fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
                 let steps = text(&field.value).replace("- ", "-");
                 errors.add(Place::of(&field.value), format!("`{name}` is {steps} steps; use at least 1"));
             }
-            None => errors.add(
-                Place::of(&field.value),
-                format!("`{name}` changes the program, so it must be a number as it stands"),
-            ),
+            None => errors
+                .add(Place::of(&field.value), format!("`{name}` changes the program, so it must be a literal number")),
         }
         Some((value.unwrap_or(0), Place::from(&field.name).to(Place::of(&field.value))))
     };
@@ -351,7 +349,7 @@ fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> T
                 quote!(#path::Norms)
             }
             None => {
-                let message = "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`";
+                let message = "the budget must be literal, since the macro reads it; write a number, as `Budget(0.6)`";
                 errors.add(Place::of(share), message);
                 quote!(#path::Norms)
             }

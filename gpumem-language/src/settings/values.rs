@@ -75,7 +75,7 @@ pub(crate) fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Erro
                 Some(near) => format!("no {what} is called `{name}`; did you mean `{near}`?"),
                 None => format!("no {what} is called `{name}`; there are {}", listed(known)),
             },
-            None => format!("the {what} is read by the macro as it stands; write {}", either(known)),
+            None => format!("the {what} must be literal, since the macro reads it; write {}", either(known)),
         };
         errors.add(Place::of(value), message);
         0

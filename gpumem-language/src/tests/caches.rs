@@ -24,7 +24,7 @@ fn caches() {
     ] {
         assert_mistakes(&net(sound, causal), &[]);
     }
-    let literal = |name: &str| format!("`{name}` changes the program, so it must be a number as it stands");
+    let literal = |name: &str| format!("`{name}` changes the program, so it must be a literal number");
     for (written, place, message) in [
         ("cache: CONTEXT", "CONTEXT", literal("cache").as_str()),
         ("cache: 9, chunk: 2 * 4", "2 * 4", &literal("chunk")),

@@ -32,7 +32,7 @@ fn training_settings() {
         (
             "conv_norm: false",
             "false",
-            "the value of `conv_norm` is read by the macro as it stands; write `Fused` or `Separate`",
+            "the value of `conv_norm` must be literal, since the macro reads it; write `Fused` or `Separate`",
         ),
         ("checkpoint: Auot", "Auot", "no checkpoint is called `Auot`; did you mean `Auto`?"),
         (
@@ -43,7 +43,7 @@ fn training_settings() {
         (
             "checkpoint: 0.6",
             "0.6",
-            "the checkpoint is read by the macro as it stands; write `Norms`, `None`, `Cheap`, `Auto` or `Budget(0.6)`",
+            "the checkpoint must be literal, since the macro reads it; write `Norms`, `None`, `Cheap`, `Auto` or `Budget(0.6)`",
         ),
         (
             "checkpoint: Budget(60)",
@@ -53,7 +53,7 @@ fn training_settings() {
         (
             "checkpoint: Budget(SHARE)",
             "SHARE",
-            "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`",
+            "the budget must be literal, since the macro reads it; write a number, as `Budget(0.6)`",
         ),
         ("optimizer: Adam { beta: 1 }", "beta", "`Adam` has no hyperparameter `beta`; did you mean `betas`?"),
         (
@@ -87,7 +87,7 @@ fn training_settings() {
         (
             "optimizer: make()",
             "make()",
-            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
+            "the optimizer must be literal, since the macro reads it; write it out, as `Sgd { lr: 0.01 }`",
         ),
         ("cards: CARDS", "CARDS", "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`"),
     ] {
@@ -319,7 +319,7 @@ fn fields_of_train() {
             ),
             (
                 "half()",
-                "the precision is read by the macro as it stands; write `F32`, `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`",
+                "the precision must be literal, since the macro reads it; write `F32`, `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`",
             ),
         ],
     );

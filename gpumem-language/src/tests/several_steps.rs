@@ -50,7 +50,7 @@ fn mistakes_in_what_a_step_trains() {
             "no parameter that is trained is called `head.wieght`; did you mean `head.weight`?",
         )],
     );
-    let message = "`trains` changes the program, so it is read by the macro as it stands; write the names of parameters, as \
+    let message = "`trains` changes the program, so it must be literal; write the names of parameters, as \
                    `trains: \"critic*\"`";
     assert_mistakes(&trains("HEAD"), &[("HEAD", message)]);
     let message =

@@ -54,7 +54,7 @@ fn losses_of_several_terms() {
         (
             "\"mse\"",
             "\"mse\"",
-            &format!("the loss is read by the macro as it stands; write {}", either(&loss::names())),
+            &format!("the loss must be literal, since the macro reads it; write {}", either(&loss::names())),
         ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (

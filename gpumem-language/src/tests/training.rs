@@ -64,7 +64,7 @@ fn clipping_and_schedules() {
         (
             "clip: 1.0",
             "1.0",
-            "how gradients are clipped is read by the macro as it stands; write `GlobalNorm(1.0)` or `Value(0.5)`",
+            "how gradients are clipped must be literal, since the macro reads it; write `GlobalNorm(1.0)` or `Value(0.5)`",
         ),
         ("clip: Nrom(1.0)", "Nrom", "no way to clip gradients is called `Nrom`; there are `GlobalNorm` and `Value`"),
         ("clip: Valeu(1.0)", "Valeu", "no way to clip gradients is called `Valeu`; did you mean `Value`?"),
@@ -88,7 +88,7 @@ fn clipping_and_schedules() {
         (
             "schedule: 5000",
             "5000",
-            "the schedule is read by the macro as it stands; write it out, as `Cosine { warmup: 100, total: 5000 }`",
+            "the schedule must be literal, since the macro reads it; write it out, as `Cosine { warmup: 100, total: 5000 }`",
         ),
         ("schedule: Quadratic", "Quadratic", all_schedules),
         (
@@ -124,7 +124,7 @@ fn clipping_and_schedules() {
         ("ema: Ema { decya: 0.9 }", "decya", "`Ema` has no `decya`; did you mean `decay`?"),
         ("ema: Ema { decay: 0.9, decay: 0.8 }", "decay", "`decay` is given twice; remove one"),
         ("ema: Ema { decay: 0.9, .. }", "..", "fields left out take their defaults; remove this"),
-        ("ema: Ema { warmup: 1 }", "1", "`warmup` is read by the macro as it stands; write `true` or `false`"),
+        ("ema: Ema { warmup: 1 }", "1", "`warmup` must be literal, since the macro reads it; write `true` or `false`"),
         (
             "ema: AveragedModel(0.9)",
             "AveragedModel(0.9)",
@@ -132,7 +132,7 @@ fn clipping_and_schedules() {
              `Ema { decay: 0.9999, warmup: true }`",
         ),
         ("ema: LIMIT", "LIMIT", limit.as_str()),
-        ("skip: 3", "3", "the value of `skip` is read by the macro as it stands; write `None` or `NonFinite`"),
+        ("skip: 3", "3", "the value of `skip` must be literal, since the macro reads it; write `None` or `NonFinite`"),
         (
             "skip: NonFinite, update: Fused",
             "Fused",

@@ -41,18 +41,22 @@ const DETAIL: usize = 16;
 /// Returns the largest arena with `transients` tensors that is worth packing, in bytes. Packing many tensors takes seconds, and is for nothing if
 /// the arena is too large for a target card: see [`plan_within`](crate::memory::budget::plan_within). `u64::MAX` if the arena is packed in any
 /// case.
-pub const fn limit(transients: usize, aim: &TargetCards<'_>) -> u64 {
-    if transients <= MANY { u64::MAX } else { aim.room() }
+pub const fn limit(transients: usize, target_cards: &TargetCards<'_>) -> u64 {
+    if transients <= MANY { u64::MAX } else { target_cards.room() }
 }
 
-/// Returns the largest batch that fits every card of `aim`, for `batch: Largest` and `max_batch!`. 0 if not even one sample fits.
+/// Returns the largest batch that fits every card of `target_cards`, for `batch: Largest` and `max_batch!`. 0 if not even one sample fits.
 ///
 /// Fails to compile if there is no card, unless the check is left out: then it is 1.
 #[track_caller]
-pub const fn largest_fitting<const N: usize>(tables: &Tables<'_>, precision: Precision, aim: &TargetCards<'_>) -> u64 {
-    match aim.targets() {
+pub const fn largest_fitting<const N: usize>(
+    tables: &Tables<'_>,
+    precision: Precision,
+    target_cards: &TargetCards<'_>,
+) -> u64 {
+    match target_cards.targets() {
         Ok(targets) if targets.room() < u64::MAX => largest_planned::<N>(tables, precision, targets.room()),
-        Ok(_) if !aim.environment.is_unchecked() => panic!(
+        Ok(_) if !target_cards.environment.is_unchecked() => panic!(
             "the largest batch is that of a card: name one, as `cards: [RTX_3060]`, or as `cargo check --features gpumem/rtx3060`"
         ),
         // Mistakes in variables are reported when the plan is checked.
@@ -67,20 +71,20 @@ pub const fn largest_fitting<const N: usize>(tables: &Tables<'_>, precision: Pre
 pub const fn largest_found<const N: usize>(
     tables: &Tables<'_>,
     precision: Precision,
-    aim: &TargetCards<'_>,
+    target_cards: &TargetCards<'_>,
     [batch, room]: [u64; 2],
 ) -> u64 {
-    match aim.targets() {
+    match target_cards.targets() {
         Ok(targets) if targets.room() == room => batch,
-        _ => largest_fitting::<N>(tables, precision, aim),
+        _ => largest_fitting::<N>(tables, precision, target_cards),
     }
 }
 
 /// Refuses the crate, with one panic, if `plan` does not fit every target card. See [`refusal`].
 #[track_caller]
-pub const fn check<const N: usize>(name: &str, tables: &Tables<'_>, plan: &Plan<N>, aim: &TargetCards<'_>) {
-    if !aim.environment.is_unchecked()
-        && let Some(text) = refusal(name, tables, plan, aim)
+pub const fn check<const N: usize>(name: &str, tables: &Tables<'_>, plan: &Plan<N>, target_cards: &TargetCards<'_>) {
+    if !target_cards.environment.is_unchecked()
+        && let Some(text) = refusal(name, tables, plan, target_cards)
     {
         panic!("{}", text.as_str())
     }
@@ -92,11 +96,11 @@ pub const fn check_with<const N: usize>(
     name: &str,
     tables: &Tables<'_>,
     plan: &Plan<N>,
-    aim: &TargetCards<'_>,
+    target_cards: &TargetCards<'_>,
     remedies: Remedies,
 ) {
-    if !aim.environment.is_unchecked()
-        && let Some(text) = refusal_with(name, tables, plan, aim, remedies)
+    if !target_cards.environment.is_unchecked()
+        && let Some(text) = refusal_with(name, tables, plan, target_cards, remedies)
     {
         panic!("{}", text.as_str())
     }
@@ -107,9 +111,9 @@ pub const fn refusal<const N: usize>(
     name: &str,
     tables: &Tables<'_>,
     plan: &Plan<N>,
-    aim: &TargetCards<'_>,
+    target_cards: &TargetCards<'_>,
 ) -> Option<Text> {
-    refusal_with(name, tables, plan, aim, Remedies::UNKNOWN)
+    refusal_with(name, tables, plan, target_cards, Remedies::UNKNOWN)
 }
 
 /// Returns the text of [`refusal`] with the alternatives in `remedies`; `None` if the plan fits every target card.
@@ -117,13 +121,13 @@ pub const fn refusal_with<const N: usize>(
     name: &str,
     tables: &Tables<'_>,
     plan: &Plan<N>,
-    aim: &TargetCards<'_>,
+    target_cards: &TargetCards<'_>,
     remedies: Remedies,
 ) -> Option<Text> {
     if let Some(error) = plan.error {
         return Some(no_plan(name, tables, plan.batch, error));
     }
-    let targets = match aim.targets() {
+    let targets = match target_cards.targets() {
         Ok(targets) => targets,
         Err(bad) => {
             let mut text = Text::new();

@@ -6,11 +6,11 @@ use crate::memory::target_cards::TargetCards;
 /// One of several networks: its name and the bytes of its arena.
 pub type NamedArena<'a> = (&'a str, u64);
 
-/// Refuses the crate, with one panic, if these networks do not fit every card of `aim` at once. See [`together`].
+/// Refuses the crate, with one panic, if these networks do not fit every card of `target_cards` at once. See [`together`].
 #[track_caller]
-pub const fn check_together(networks: &[NamedArena<'_>], aim: &TargetCards<'_>) {
-    if !aim.environment.is_unchecked()
-        && let Some(text) = together(networks, aim)
+pub const fn check_together(networks: &[NamedArena<'_>], target_cards: &TargetCards<'_>) {
+    if !target_cards.environment.is_unchecked()
+        && let Some(text) = together(networks, target_cards)
     {
         panic!("{}", text.as_str())
     }
@@ -28,10 +28,10 @@ pub const fn largest(headrooms: &[u64]) -> u64 {
     largest
 }
 
-/// Returns the text that refuses these networks. `None` if their arenas fit every card of `aim` at once, in one process.
-pub const fn together(networks: &[NamedArena<'_>], aim: &TargetCards<'_>) -> Option<Text> {
+/// Returns the text that refuses these networks. `None` if their arenas fit every card of `target_cards` at once, in one process.
+pub const fn together(networks: &[NamedArena<'_>], target_cards: &TargetCards<'_>) -> Option<Text> {
     let mut text = Text::new();
-    let targets = match aim.targets() {
+    let targets = match target_cards.targets() {
         Ok(targets) => targets,
         Err(bad) => {
             bad.append(&mut text);
@@ -59,7 +59,7 @@ pub const fn together(networks: &[NamedArena<'_>], aim: &TargetCards<'_>) -> Opt
     append_label(&mut text, "reserve");
     text.bytes(first.reserve);
     // Cards that are written next to the networks need no more words.
-    if aim.cards.is_empty() {
+    if target_cards.cards.is_empty() {
         append_origins(&mut text, &targets, arenas);
     }
     append_fitting_cards(&mut text, arenas, targets.headroom);
