@@ -9,6 +9,7 @@ pub mod fold;
 pub mod lift;
 pub mod model;
 pub mod read;
+pub mod torch;
 
 pub use error::Error;
 pub use read::pt2::Pt2;
