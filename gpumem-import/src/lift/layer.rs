@@ -90,6 +90,20 @@ impl fmt::Display for Literal {
     }
 }
 
+/// The difference between a tensor of the state dict and the parameter that it becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Its two axes change places.
+    Transposed,
+    /// It is so many rows from the first one on.
+    Rows {
+        /// The first row.
+        start: u64,
+        /// The row after the last.
+        end: u64,
+    },
+}
+
 /// A layer of the language at its place in a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
@@ -109,6 +123,8 @@ pub struct Layer {
     pub output: ValueId,
     /// The keys of its parameters in the state dict, each with its name in the layer.
     pub keys: Vec<(&'static str, String)>,
+    /// The changes of tensors that do not become parameters as they are, each with the parameter's name in the layer.
+    pub changes: Vec<(&'static str, Change)>,
     /// The modules in which it runs, from the model inwards.
     pub modules: Rc<[Module]>,
     /// The node of the model that it comes from.
@@ -127,6 +143,7 @@ impl Layer {
             is_join: false,
             output,
             keys: Vec::new(),
+            changes: Vec::new(),
             modules: Rc::new([]),
             node: 0,
         }
@@ -168,6 +185,12 @@ impl Layer {
         if is_set {
             self.flags.push(name);
         }
+        self
+    }
+
+    /// Says that a parameter is not its tensor as it is.
+    pub fn change(mut self, name: &'static str, change: Change) -> Layer {
+        self.changes.push((name, change));
         self
     }
 

@@ -8,6 +8,7 @@ pub mod layer;
 mod movement;
 mod parameters;
 mod patterns;
+mod view;
 mod weighted;
 
 pub use layer::{Layer, Literal};
@@ -103,6 +104,12 @@ pub(crate) struct Lift<'m> {
     made: Vec<Vec<u64>>,
     layers: Vec<Layer>,
     unknown: Vec<Unknown>,
+    /// Rotary positions that were looked at.
+    pub(crate) rotations: patterns::Rotations,
+    /// Masks that were looked at.
+    pub(crate) masks: patterns::Masks,
+    /// Tables of relative positions that are layers.
+    pub(crate) relative: HashMap<ValueId, ValueId>,
 }
 
 impl<'m> Lift<'m> {
@@ -133,6 +140,9 @@ impl<'m> Lift<'m> {
             made: Vec::new(),
             layers: Vec::new(),
             unknown: Vec::new(),
+            rotations: HashMap::new(),
+            masks: HashMap::new(),
+            relative: HashMap::new(),
         }
     }
 
@@ -213,13 +223,28 @@ impl<'m> Lift<'m> {
         self.layers.push(layer);
     }
 
-    /// Plans layers in the place of a node, and takes all nodes of their pattern.
-    pub(crate) fn plan(&mut self, index: usize, nodes: &[usize], layers: Vec<Layer>) {
-        for &node in nodes {
-            self.taken[node] = true;
-        }
+    /// Plans layers in the place of a node.
+    pub(crate) fn plan(&mut self, index: usize, layers: Vec<Layer>) {
         self.taken[index] = true;
         self.planned.insert(index, layers);
+    }
+
+    /// True if a pattern has put other layers in the place of a node, or needs it no more.
+    pub(crate) fn is_taken(&self, index: usize) -> bool {
+        self.taken[index]
+    }
+
+    /// Takes a node whose results nothing reads.
+    pub(crate) fn drop_node(&mut self, index: usize) {
+        self.taken[index] = true;
+        self.planned.remove(&index);
+    }
+
+    /// Returns the values of the model that planned layers read. `None` if nothing is planned in the place of this node.
+    pub(crate) fn planned_inputs(&self, index: usize) -> Option<Vec<ValueId>> {
+        let layers = self.planned.get(&index)?;
+        let inputs = layers.iter().flat_map(|layer| &layer.inputs).copied();
+        Some(inputs.filter(|&input| input < self.model.values.len()).collect())
     }
 
     /// Returns a value that is between two layers of one operation, of this shape of a sample.

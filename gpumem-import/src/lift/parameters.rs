@@ -50,7 +50,7 @@ impl Lift<'_> {
     }
 
     /// Returns a constant as a sample has it: without the batch, whose samples are equal.
-    fn shared_tensor(&self, value: ValueId, tensor: &Tensor) -> Result<(Vec<u64>, Vec<f64>)> {
+    pub(crate) fn shared_tensor(&self, value: ValueId, tensor: &Tensor) -> Result<(Vec<u64>, Vec<f64>)> {
         let numbers = tensor.numbers();
         let Some(axis) = self.batch.axes[value] else { return Ok((tensor.shape.clone(), numbers)) };
         let inner: u64 = tensor.shape[axis.dim + 1..].iter().product::<u64>() * axis.after;
@@ -73,7 +73,7 @@ impl Lift<'_> {
     }
 }
 
-fn constant((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> {
+pub(crate) fn constant((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> {
     let layer = Layer::source("Constant", 0);
     let sizes = Literal::Tuple(shape.iter().map(|&size| Literal::from(size)).collect());
     match &numbers[..] {
