@@ -52,6 +52,7 @@ pub fn lift(model: &Model, batch: &Batch) -> Lifted {
     let outputs: Vec<ValueId> = model.outputs.iter().map(|&output| lift.resolve(output)).collect();
     let mut layers = lift.layers;
     retain_read(&mut layers, &outputs);
+    patterns::tie(&mut layers);
     let mut unknown = lift.unknown;
     unknown.sort_by_key(|unknown| unknown.node);
     Lifted { layers, outputs, unknown }
@@ -227,6 +228,12 @@ impl<'m> Lift<'m> {
     pub(crate) fn plan(&mut self, index: usize, layers: Vec<Layer>) {
         self.taken[index] = true;
         self.planned.insert(index, layers);
+    }
+
+    /// Returns the planned layer that makes a value.
+    pub(crate) fn planned_layer(&self, value: ValueId) -> Option<&Layer> {
+        let layers = self.planned.get(&(*self.makers.get(value)?)?)?;
+        layers.iter().find(|layer| layer.output == value)
     }
 
     /// True if a pattern has put other layers in the place of a node, or needs it no more.

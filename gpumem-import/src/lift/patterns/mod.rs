@@ -5,7 +5,15 @@
 //! A pattern that does not match whole plans nothing.
 
 mod attention;
+mod drop_path;
+mod functions;
+mod matching;
+mod norms;
 mod rotary;
+mod tied;
+mod tokens;
+
+pub(super) use tied::tie;
 
 use super::Lift;
 use std::collections::HashMap;
@@ -20,7 +28,17 @@ pub(crate) type Masks = HashMap<(attention::Added, u64, u64, u64), Option<attent
 type Pattern = fn(&mut Lift<'_>, usize) -> Option<()>;
 
 /// All patterns. Those that others walk back to come first.
-const PATTERNS: [Pattern; 1] = [attention::find];
+const PATTERNS: [Pattern; 9] = [
+    norms::rows,
+    norms::length,
+    functions::find,
+    drop_path::find,
+    tokens::class_token,
+    tokens::padded_positions,
+    tokens::positions,
+    attention::find,
+    attention::module::find,
+];
 
 /// Finds all patterns.
 pub(super) fn find(lift: &mut Lift<'_>) {

@@ -6,6 +6,7 @@
 
 mod added;
 mod bias;
+pub(super) mod module;
 mod scores;
 mod trace;
 

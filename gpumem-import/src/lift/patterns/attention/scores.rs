@@ -1,6 +1,7 @@
 //! Attention as it is called, or as it is written out: from the softmax back to the products of queries and keys.
 
-use super::trace::{number, scaled};
+use super::trace::scaled;
+use crate::lift::patterns::matching::number;
 use crate::lift::view::{moved, op};
 use crate::lift::{Arguments, Lift};
 use crate::model::{Argument, Node, ValueId};

@@ -1,5 +1,6 @@
 //! Queries, keys and values, followed back to what they are made of.
 
+use crate::lift::patterns::matching::number;
 use crate::lift::patterns::rotary::{Turn, turned};
 use crate::lift::view::{Factor, View, joined, moved, op};
 use crate::lift::{Arguments, Lift};
@@ -93,19 +94,6 @@ pub(super) fn scaled(lift: &Lift<'_>, node: &Node) -> Option<(ValueId, f64)> {
         }
         ("div", Argument::Tensor(value), other) if lift.is_sample(*value) && node.text("rounding_mode").is_none() => {
             Some((*value, 1.0 / number(lift, other)?))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the number that an argument is, also a constant tensor of one element.
-pub(crate) fn number(lift: &Lift<'_>, argument: &Argument) -> Option<f64> {
-    match argument {
-        Argument::Int(number) => Some(*number as f64),
-        Argument::Float(number) => Some(*number),
-        Argument::Tensor(value) => {
-            let tensor = lift.origins.get(*value)?.numbers()?;
-            (lift.model.values[*value].elements() == Some(1)).then(|| tensor.numbers().first().copied())?
         }
         _ => None,
     }
