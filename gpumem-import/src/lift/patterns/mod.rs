@@ -10,6 +10,7 @@ mod functions;
 mod matching;
 mod norms;
 mod rotary;
+mod scan;
 mod tied;
 mod tokens;
 
@@ -28,7 +29,7 @@ pub(crate) type Masks = HashMap<(attention::Added, u64, u64, u64), Option<attent
 type Pattern = fn(&mut Lift<'_>, usize) -> Option<()>;
 
 /// All patterns. Those that others walk back to come first.
-const PATTERNS: [Pattern; 9] = [
+const PATTERNS: [Pattern; 10] = [
     norms::rows,
     norms::length,
     functions::find,
@@ -36,6 +37,7 @@ const PATTERNS: [Pattern; 9] = [
     tokens::class_token,
     tokens::padded_positions,
     tokens::positions,
+    scan::find,
     attention::find,
     attention::module::find,
 ];

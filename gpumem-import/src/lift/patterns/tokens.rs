@@ -53,17 +53,16 @@ pub(super) fn positions(lift: &mut Lift<'_>, at: usize) -> Option<()> {
     if op(node) != "add" {
         return None;
     }
-    let is_value = |lift: &Lift<'_>, part: Part| part.value().is_some_and(|value| lift.is_sample(value));
-    let both = orders(parts(lift, node)?);
-    let [value, table] = both.into_iter().find(|[value, table]| is_value(lift, *value) && !is_value(lift, *table))?;
-    let (value, table) = (value.value()?, table.value()?);
+    let result = output(node)?;
+    let (value, read) = orders(parts(lift, node)?).into_iter().find_map(|[value, table]| {
+        let (value, table) = (value.value()?, table.value()?);
+        Some((value, rows(lift, table).filter(|_| lift.is_sample(value))?))
+    })?;
     let shape = lift.sample(value);
     let &[steps, width] = &shape[..] else { return None };
-    let result = output(node)?;
-    if lift.sample(result) != shape || !matches!(lift.origins[table], Origin::Parameters) {
+    if lift.sample(result) != shape {
         return None;
     }
-    let read = rows(lift, table)?;
     let table_shape = &lift.model.values[read.table].shape;
     let &[count, own] = &table_shape[table_shape.len().checked_sub(2)?..] else { return None };
     let is_one = table_shape.iter().product::<u64>() == count * own;
@@ -98,6 +97,9 @@ struct Rows {
 fn rows(lift: &Lift<'_>, value: ValueId) -> Option<Rows> {
     let view = lift.view(value)?;
     if lift.state(view.base).is_some() {
+        if !matches!(lift.origins[view.base], Origin::Parameters) {
+            return None;
+        }
         let &[.., count, _] = &lift.sample(value)[..] else { return None };
         return view.is_whole(lift).then_some(Rows { table: view.base, name: "", start: 0, count });
     }
