@@ -10,6 +10,7 @@ pub mod lift;
 pub mod model;
 pub mod read;
 pub mod torch;
+pub mod tree;
 
 pub use error::Error;
 pub use read::pt2::Pt2;

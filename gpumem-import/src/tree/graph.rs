@@ -1,0 +1,186 @@
+//! Prepares lifted layers for a tree: concatenations that grow, and constants that several layers read.
+
+use crate::lift::{Layer, Lifted};
+use crate::model::{Model, Module, ValueId};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// The longest text of a constant that is written once for each layer that reads it.
+const SHORT: usize = 40;
+/// The most summands of one sum.
+const MOST_SUMMANDS: usize = 64;
+
+/// Layers with questions about them.
+pub(super) struct Graph {
+    /// The layers, each after those that it reads.
+    pub layers: Vec<Layer>,
+    /// The values that the network returns.
+    pub outputs: Vec<ValueId>,
+    /// The layer that makes each value.
+    pub makers: HashMap<ValueId, usize>,
+    /// The layers that read each value.
+    pub readers: HashMap<ValueId, Vec<usize>>,
+    /// The layers that have each key.
+    pub owners: HashMap<String, Vec<usize>>,
+    /// Values that no input reaches.
+    pub free: HashSet<ValueId>,
+}
+
+impl Graph {
+    pub(super) fn new(lifted: &Lifted, model: &Model) -> Graph {
+        let mut layers = lifted.layers.clone();
+        grow_concatenations(&mut layers);
+        join_sums(&mut layers, &lifted.outputs, model);
+        copy_constants(&mut layers, &lifted.outputs);
+        let mut graph = Graph {
+            layers,
+            outputs: lifted.outputs.clone(),
+            makers: HashMap::new(),
+            readers: HashMap::new(),
+            owners: HashMap::new(),
+            free: HashSet::new(),
+        };
+        for (index, layer) in graph.layers.iter().enumerate() {
+            graph.makers.insert(layer.output, index);
+            for &input in &layer.inputs {
+                graph.readers.entry(input).or_default().push(index);
+            }
+            for (_, key) in &layer.keys {
+                graph.owners.entry(key.clone()).or_default().push(index);
+            }
+            if layer.inputs.iter().all(|input| graph.free.contains(input)) {
+                graph.free.insert(layer.output);
+            }
+        }
+        graph.move_free_layers();
+        graph
+    }
+
+    /// Moves layers that no input reaches into the innermost module around all layers that read them.
+    fn move_free_layers(&mut self) {
+        for index in (0..self.layers.len()).rev() {
+            let output = self.layers[index].output;
+            if !self.free.contains(&output) {
+                continue;
+            }
+            let readers = self.readers.get(&output).map_or(&[][..], |readers| readers);
+            let mut modules: Option<Rc<[Module]>> = None;
+            for &reader in readers {
+                let other = &self.layers[reader].modules;
+                modules = Some(match modules {
+                    None => other.clone(),
+                    Some(modules) => common(&modules, other),
+                });
+            }
+            if self.outputs.contains(&output) {
+                modules = Some(Rc::new([]));
+            }
+            if let Some(modules) = modules {
+                self.layers[index].modules = modules;
+            }
+        }
+    }
+
+    /// Returns the place of a layer's parameters in the state dict, as a path and whether that is of its only parameter.
+    ///
+    /// `None` if it has no parameters.
+    pub(super) fn place(layer: &Layer) -> Option<(String, bool)> {
+        let (name, key) = layer.keys.first()?;
+        match key.strip_suffix(name) {
+            Some("") if !name.is_empty() => Some((String::new(), false)),
+            Some(path) if !name.is_empty() && path.ends_with('.') => Some((path[..path.len() - 1].to_string(), false)),
+            // A parameter with a name of its own.
+            _ if layer.keys.len() == 1 => Some((key.clone(), true)),
+            _ => Some((key.rsplit_once('.').map_or(String::new(), |(path, _)| path.to_string()), false)),
+        }
+    }
+}
+
+fn common(a: &Rc<[Module]>, b: &Rc<[Module]>) -> Rc<[Module]> {
+    let count = a.iter().zip(b.iter()).take_while(|(a, b)| a.call == b.call).count();
+    if count == a.len() { a.clone() } else { a[..count].into() }
+}
+
+/// Replaces the beginning of a concatenation by an earlier one of the same values, as in densely connected stages.
+fn grow_concatenations(layers: &mut [Layer]) {
+    let mut made: HashMap<(Vec<ValueId>, String), ValueId> = HashMap::new();
+    for layer in layers.iter_mut().filter(|layer| layer.kind == "Concat") {
+        let options = format!("{:?}", layer.options);
+        let whole = layer.inputs.clone();
+        // The longest beginning comes first.
+        for length in (2..whole.len()).rev() {
+            if let Some(&prefix) = made.get(&(whole[..length].to_vec(), options.clone())) {
+                layer.inputs.splice(..length, [prefix]);
+                break;
+            }
+        }
+        if whole.len() <= 512 {
+            made.entry((whole, options)).or_insert(layer.output);
+        }
+    }
+}
+
+/// Makes one sum of values of one shape of several that only add up, as in `a + b + c`.
+fn join_sums(layers: &mut Vec<Layer>, outputs: &[ValueId], model: &Model) {
+    let mut reads: HashMap<ValueId, usize> = HashMap::new();
+    for input in layers.iter().flat_map(|layer| &layer.inputs).chain(outputs) {
+        *reads.entry(*input).or_default() += 1;
+    }
+    let shape = |value: ValueId| model.values.get(value).map(|value| &value.shape);
+    let mut sums: HashMap<ValueId, usize> = HashMap::new();
+    let mut gone = vec![false; layers.len()];
+    for index in 0..layers.len() {
+        let layer = &layers[index];
+        let is_plain = |layer: &Layer| layer.kind == "Add" && layer.options.is_empty() && layer.flags.is_empty();
+        if !is_plain(layer) {
+            continue;
+        }
+        let output = layer.output;
+        let is_even = layer.inputs.iter().all(|&input| shape(input).is_some() && shape(input) == shape(output));
+        if !is_even {
+            continue;
+        }
+        // The first summand only: sums are added up from the left.
+        let first = layer.inputs.first().and_then(|first| sums.get(first).copied().filter(|_| reads.get(first) == Some(&1)));
+        if let Some(inner) = first.filter(|&inner| common(&layers[inner].modules, &layer.modules).len() == layer.modules.len()) {
+            let mut inputs = layers[inner].inputs.clone();
+            let rest = &layer.inputs[1..];
+            if !rest.iter().any(|value| inputs.contains(value)) && inputs.len() < MOST_SUMMANDS {
+                inputs.extend(rest);
+                gone[inner] = true;
+                layers[index].inputs = inputs;
+            }
+        }
+        sums.insert(output, index);
+    }
+    let mut gone = gone.into_iter();
+    layers.retain(|_| !gone.next().unwrap_or(false));
+}
+
+/// Writes short constants once for each layer that reads them.
+fn copy_constants(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
+    let mut next = layers.iter().flat_map(|layer| layer.inputs.iter().chain([&layer.output])).max().map_or(0, |most| most + 1);
+    let is_short = |layer: &Layer| {
+        let text: usize = layer.arguments.iter().map(|argument| argument.to_string().len()).sum();
+        layer.kind == "Constant" && text <= SHORT && !outputs.contains(&layer.output)
+    };
+    let constants: HashMap<ValueId, Layer> =
+        layers.iter().filter(|layer| is_short(layer)).map(|layer| (layer.output, layer.clone())).collect();
+    if constants.is_empty() {
+        return;
+    }
+    let mut used: HashSet<ValueId> = HashSet::new();
+    let mut all = Vec::with_capacity(layers.len());
+    for mut layer in std::mem::take(layers) {
+        for input in &mut layer.inputs {
+            // The first reader keeps the constant itself.
+            if let Some(constant) = constants.get(input).filter(|_| !used.insert(*input)) {
+                *input = next;
+                all.push(Layer { output: next, ..constant.clone() });
+                next += 1;
+            }
+        }
+        all.push(layer);
+    }
+    *layers = all;
+}

@@ -1,0 +1,320 @@
+//! Names of functions, taps and parameters, and which names are printed.
+//!
+//! A call or a layer has a segment in the path of its parameters. Equal segments of one function get numbers in their order, so calls with
+//! the paths `h.0`, `h.1`, .. all have the segment `h`.
+
+use super::element::{Body, Element, Function, Name, Value};
+use super::units::{Node, Unit, Units};
+use crate::lift::Literal;
+use crate::model::ValueId;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Words that no name may be.
+const TAKEN: [&str; 66] = [
+    "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern", "false",
+    "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub",
+    "ref", "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where", "while", "yield", "abstract", "repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint",
+    "lora", "init", "lengths", "segments", "name", "parameter", "forward",
+];
+
+/// Returns a text as an identifier in snake case. Empty if nothing of it can be one.
+pub(super) fn identifier(text: &str) -> String {
+    let mut name = String::new();
+    let mut before = '_';
+    for letter in text.chars() {
+        match letter {
+            'A'..='Z' => {
+                if before.is_ascii_lowercase() || before.is_ascii_digit() {
+                    name.push('_');
+                }
+                name.push(letter.to_ascii_lowercase());
+            }
+            'a'..='z' | '0'..='9' => name.push(letter),
+            _ if !name.is_empty() && !name.ends_with('_') => name.push('_'),
+            _ => {}
+        }
+        before = letter;
+    }
+    let name = name.trim_matches('_');
+    let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
+    match begins {
+        false => String::new(),
+        true if TAKEN.contains(&name) => format!("{name}_"),
+        true => name.to_string(),
+    }
+}
+
+/// Returns a name that is not taken: with a number after it if needed.
+pub(super) fn unique(name: String, is_taken: impl Fn(&str) -> bool) -> String {
+    if !is_taken(&name) {
+        return name;
+    }
+    let numbered = |number: usize| match name.ends_with(|last: char| last.is_ascii_digit()) {
+        true => format!("{name}_{number}"),
+        false => format!("{name}{number}"),
+    };
+    (2..).map(numbered).find(|name| !is_taken(name)).unwrap_or(name)
+}
+
+/// Returns a name for a value: the module that makes it, or the layer.
+pub(super) fn of_value(units: &Units<'_>, unit: &Unit, value: ValueId) -> String {
+    if unit.inputs.first() == Some(&value) {
+        return "arriving".into();
+    }
+    let maker = unit.nodes.iter().find(|node| units.output(**node) == value);
+    let (path, kind) = match maker {
+        Some(Node::Unit(inner)) => (units.all[*inner].path.clone(), units.all[*inner].class.clone()),
+        Some(Node::Layer(layer)) => {
+            let layer = &units.graph.layers[*layer];
+            let path = layer.modules.last().map_or(String::new(), |module| module.path.clone());
+            (if path == unit.path { String::new() } else { path }, layer.kind.to_string())
+        }
+        None => (String::new(), "value".into()),
+    };
+    let mut segments = path.split('.').rev().map(identifier).filter(|segment| !segment.is_empty());
+    segments.next().or(Some(identifier(&kind)).filter(|kind| !kind.is_empty())).unwrap_or_else(|| "value".into())
+}
+
+/// Splits the number off a path: `layer1.0` is `layer1` and 0, and `3` is `[]` and 3.
+pub(super) fn numbered(path: &str) -> Option<(&str, usize)> {
+    let (base, number) = path.rsplit_once('.').unwrap_or(("[]", path));
+    let is_plain = number == "0" || !number.starts_with('0') && number.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_plain || number.is_empty() {
+        return None;
+    }
+    Some((base, number.parse().ok()?))
+}
+
+/// Chooses the segments of all calls, names the functions after them, and finds the names that are printed.
+pub(super) fn choose(forward: &mut Body, functions: &mut [Function]) {
+    let bodies = std::iter::once(&mut *forward).chain(functions.iter_mut().map(|function| &mut function.body));
+    let mut segments: Vec<BTreeMap<String, usize>> = Vec::new();
+    for body in bodies {
+        choose_segments(body);
+        each(body, &mut |element| {
+            if let Element::Call(call) = element {
+                if segments.len() <= call.function {
+                    segments.resize(call.function + 1, BTreeMap::new());
+                }
+                *segments[call.function].entry(call.segment.clone()).or_default() += 1;
+            }
+        });
+    }
+    name_functions(functions, &segments);
+    let names: Vec<String> =
+        functions.iter().map(|function| function.attribute.clone().unwrap_or_else(|| function.name.clone())).collect();
+    for body in std::iter::once(forward).chain(functions.iter_mut().map(|function| &mut function.body)) {
+        print_names(body, &names);
+    }
+}
+
+/// Calls `visit` with every element that is written in a function.
+fn each(body: &mut Body, visit_one: &mut impl FnMut(&mut Element)) {
+    for (_, element) in &mut body.lets {
+        super::element::visit_mut(std::slice::from_mut(element), visit_one);
+    }
+    super::element::visit_mut(&mut body.elements, visit_one);
+}
+
+/// Gives each call the segment that makes its path: without a number if those of all equal segments are 0, 1, ..
+fn choose_segments(body: &mut Body) {
+    let mut segments = Segments::default();
+    // A `let` has its path at its first use.
+    each_use(body, &mut |element, times| segments.add(element, times));
+    for (_, element) in &mut body.lets {
+        segments.choose(std::slice::from_mut(element));
+    }
+    segments.choose(&mut body.elements);
+}
+
+/// Counts the paths of one function's instance.
+#[derive(Default)]
+struct Segments {
+    /// For each base, so many calls from 0 on in a row.
+    counts: HashMap<String, usize>,
+    /// Bases after whose row another number came.
+    ended: HashSet<String>,
+    /// Paths without a number.
+    plain: HashSet<String>,
+}
+
+impl Segments {
+    fn add(&mut self, element: &Element, times: usize) {
+        let path = match element {
+            Element::Call(call) => call.path.clone(),
+            Element::Repeat(repeat) => match &repeat.modules {
+                Some(base) => format!("{base}.0"),
+                None => return,
+            },
+            _ => return,
+        };
+        match numbered(&path) {
+            Some((base, number)) => {
+                let count = self.counts.entry(base.to_string()).or_default();
+                if *count == number && !self.ended.contains(base) {
+                    *count += times;
+                } else {
+                    self.ended.insert(base.to_string());
+                }
+            }
+            None => _ = self.plain.insert(path),
+        }
+    }
+
+    /// Returns the base of a path, if numbers after it come by themselves.
+    fn counted(&self, path: &str) -> Option<String> {
+        let (base, number) = numbered(path)?;
+        let count = *self.counts.get(base)?;
+        // One call alone would have no number, except for `[]`.
+        let is_right = number < count && (count > 1 || base == "[]") && !self.plain.contains(base);
+        is_right.then(|| base.to_string())
+    }
+
+    fn choose(&self, list: &mut [Element]) {
+        for element in list {
+            match element {
+                Element::Call(call) => {
+                    call.segment = self.counted(&call.path).unwrap_or_else(|| call.path.clone());
+                    // Paths of arguments are seen from the function that is called.
+                    let mut inner = Segments::default();
+                    for block in call.arguments.iter().filter_map(super::element::Argument::block) {
+                        walk(block, &[], &mut [], 1, &mut |element, times| inner.add(element, times));
+                    }
+                    element.lists_mut().into_iter().for_each(|list| inner.choose(list));
+                }
+                Element::Repeat(repeat) if repeat.modules.is_some() => {
+                    let mut inner = Segments::default();
+                    walk(&repeat.body, &[], &mut [], 1, &mut |element, times| inner.add(element, times));
+                    inner.choose(&mut repeat.body);
+                }
+                other => other.lists_mut().into_iter().for_each(|list| self.choose(list)),
+            }
+        }
+    }
+}
+
+/// Calls `visit` with the elements that belong to a function's own instance, in their order, and how often each is there. What is declared
+/// by a `let` is visited at its first use.
+fn each_use(body: &Body, visit_one: &mut impl FnMut(&Element, usize)) {
+    let mut seen = vec![false; body.lets.len()];
+    walk(&body.elements, &body.lets, &mut seen, 1, visit_one);
+}
+
+fn walk(
+    list: &[Element],
+    lets: &[(String, Element)],
+    seen: &mut [bool],
+    times: usize,
+    visit_one: &mut impl FnMut(&Element, usize),
+) {
+    for element in list {
+        visit_one(element, times);
+        match element {
+            Element::Use(binding) | Element::Tied(binding, _) => {
+                if let (Some((_, element)), Some(seen)) = (lets.get(*binding), seen.get_mut(*binding))
+                    && !std::mem::replace(seen, true)
+                {
+                    visit_one(element, 1);
+                }
+            }
+            Element::Repeat(repeat) if repeat.modules.is_none() => {
+                let rounds = match &repeat.times {
+                    Value::Literal(Literal::Int(rounds)) => usize::try_from(*rounds).unwrap_or(1),
+                    _ => 1,
+                };
+                walk(&repeat.body, lets, seen, times.saturating_mul(rounds), visit_one);
+            }
+            // Paths of arguments are seen from the function that is called.
+            Element::Repeat(_) | Element::Call(_) => {}
+            other => {
+                for inner in other.lists() {
+                    walk(inner, lets, seen, times, visit_one);
+                }
+            }
+        }
+    }
+}
+
+/// Names functions after the segment of their calls if there is one, and after their class otherwise.
+fn name_functions(functions: &mut [Function], segments: &[BTreeMap<String, usize>]) {
+    let mut taken: HashSet<String> = HashSet::new();
+    for (index, function) in functions.iter_mut().enumerate() {
+        let all = segments.get(index).cloned().unwrap_or_default();
+        let most = all.iter().max_by_key(|(segment, count)| (**count, std::cmp::Reverse(segment.len())));
+        let most = most.map_or("", |(segment, _)| segment);
+        let last = most.rsplit('.').next().unwrap_or("");
+        let class = Some(identifier(&function.class)).filter(|class| !class.is_empty());
+        let is_only = all.len() == 1 && identifier(last) == last && !last.is_empty();
+        let wanted = match is_only {
+            true => last.to_string(),
+            false => class.or(Some(identifier(last)).filter(|name| !name.is_empty())).unwrap_or_else(|| "block".into()),
+        };
+        function.name = unique(wanted, |name| taken.contains(name));
+        taken.insert(function.name.clone());
+        let total: usize = all.values().sum();
+        let is_common = all.get(most).is_some_and(|count| 2 * count > total || all.len() == 1);
+        function.attribute = Some(most.to_string()).filter(|most| is_common && *most != function.name);
+    }
+}
+
+/// Finds the names that must be printed, since the path would be another one without.
+fn print_names(body: &mut Body, names: &[String]) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    each_use(body, &mut |element, times| {
+        if let Element::Layer(layer) | Element::Tied(_, layer) = element {
+            let segment = match &layer.name {
+                Name::Path(path) | Name::Parameter(path) => path.clone(),
+                Name::None => snake_case(layer.kind),
+            };
+            *counts.entry(segment).or_default() += times;
+        }
+    });
+    each(body, &mut |element| match element {
+        Element::Call(call) => {
+            let is_named = names.get(call.function) == Some(&call.segment);
+            call.printed = Some(call.segment.clone()).filter(|_| !is_named);
+        }
+        Element::Layer(layer) | Element::Tied(_, layer) => {
+            let plain = snake_case(layer.kind);
+            layer.printed = match &layer.name {
+                Name::Path(path) if *path == plain && counts.get(path) == Some(&1) => None,
+                Name::Path(path) | Name::Parameter(path) => Some(path.clone()),
+                Name::None => None,
+            };
+        }
+        _ => {}
+    });
+    each(body, &mut |element| {
+        if let Element::Repeat(repeat) = element {
+            repeat.printed = name_of_rounds(repeat);
+        }
+    });
+}
+
+/// Returns the name of a repeat, which its only element then does not have.
+fn name_of_rounds(repeat: &mut super::element::Repeat) -> Option<String> {
+    if let Some(base) = &repeat.modules {
+        return Some(base.clone());
+    }
+    match &mut repeat.body[..] {
+        [Element::Call(call)] => call.printed.take(),
+        [Element::Layer(layer)] => {
+            let printed = layer.printed.take()?;
+            Some(numbered(&printed).map_or(printed.clone(), |(base, _)| base.to_string()))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the segment of a layer without a name: `batch_norm2d` for `BatchNorm2d`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}
