@@ -47,7 +47,9 @@ pub(super) fn functions(units: &Units<'_>, inputs: &[ValueId]) -> Result<Functio
     let mut forward = super::lists::body(units, network, inputs)?;
     maker.resolve(&mut forward)?;
     repeat::fold(&mut forward);
-    Ok(Functions { all: maker.functions, forward })
+    let mut functions = Functions { all: maker.functions, forward };
+    super::inline::inline(&mut functions);
+    Ok(functions)
 }
 
 struct Maker {
@@ -117,7 +119,7 @@ impl Maker {
             }
         }
         let class = &units.all[group[0]].class;
-        let is_container = ["Sequential", "ModuleList", "ModuleDict"].contains(&&class[..]);
+        let is_container = super::units::is_container(class);
         let mut clusters: Vec<Vec<usize>> = Vec::new();
         for at in 0..distinct.len() {
             let found = clusters.iter_mut().find(|cluster| {
@@ -134,7 +136,12 @@ impl Maker {
         while at < clusters.len() && !is_container {
             let other = (at + 1..clusters.len().min(at + MOST_BODIES)).find(|&other| {
                 let same = extra(group[distinct[clusters[at][0]].0]) == extra(group[distinct[clusters[other][0]].0]);
-                same && self.joined(&[&clusters[at], &clusters[other]], &distinct, bodies, true).is_some()
+                let cost = |clusters: &[&[usize]], allows| self.joined(clusters, &distinct, bodies, allows).map(|made| cost(&made));
+                let (one, two) = (cost(&[&clusters[at]], allows[at]), cost(&[&clusters[other]], allows[other]));
+                let both = cost(&[&clusters[at], &clusters[other]], true);
+                // A function that is mostly arguments is none.
+                let is_shorter = || Some(4 * both? < 3 * (one? + two?));
+                same && is_shorter() == Some(true)
             });
             match other {
                 Some(other) => {
@@ -191,6 +198,13 @@ impl Maker {
         let arguments = (0..instances).map(|instance| parameters.arguments(instance)).collect();
         Some((function, arguments))
     }
+}
+
+/// Returns about how many elements a function and its calls have.
+fn cost((function, arguments): &(Function, Vec<Vec<Argument>>)) -> usize {
+    let blocks = arguments.iter().flatten().filter_map(Argument::block).flatten();
+    let body: usize = function.body.elements.iter().map(Element::count).sum();
+    body + 2 * function.parameters.len() + blocks.map(Element::count).sum::<usize>()
 }
 
 /// Puts parameters for values from elsewhere before the others, and numbers all that are layers.

@@ -1,5 +1,6 @@
 //! Prepares lifted layers for a tree: concatenations that grow, and constants that several layers read.
 
+use super::Refusal;
 use crate::lift::{Layer, Lifted};
 use crate::model::{Model, Module, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -53,7 +54,25 @@ impl Graph {
             }
         }
         graph.move_free_layers();
+        graph.move_concatenations();
         graph
+    }
+
+    /// Refuses layers that read what no layer makes, or what a later one makes.
+    pub(super) fn check(&self, model: &Model) -> Result<(), Refusal> {
+        let is_made = |value: &ValueId, before: usize| match self.makers.get(value) {
+            Some(&maker) => maker < before,
+            None => model.inputs.contains(value),
+        };
+        for (index, layer) in self.layers.iter().enumerate() {
+            if !layer.inputs.iter().all(|input| is_made(input, index)) {
+                return Err(Refusal(format!("a `{}` reads a value that no layer before it makes", layer.kind)));
+            }
+        }
+        match self.outputs.iter().all(|output| is_made(output, self.layers.len())) {
+            true => Ok(()),
+            false => Err(Refusal("no layer makes an output".into())),
+        }
     }
 
     /// Moves layers that no input reaches into the innermost module around all layers that read them.
@@ -76,6 +95,22 @@ impl Graph {
                 modules = Some(Rc::new([]));
             }
             if let Some(modules) = modules {
+                self.layers[index].modules = modules;
+            }
+        }
+    }
+
+    /// Moves concatenations that a later one goes on with out of the modules in which they are read first.
+    fn move_concatenations(&mut self) {
+        for index in (0..self.layers.len()).rev() {
+            let readers = self.readers.get(&self.layers[index].output).map_or(&[][..], |readers| readers);
+            let goes_on = |reader: &usize| {
+                let reader = &self.layers[*reader];
+                reader.kind == "Concat" && reader.inputs.first() == Some(&self.layers[index].output)
+            };
+            if self.layers[index].kind == "Concat" && readers.len() > 1 && readers.iter().any(goes_on) {
+                let around = readers.iter().map(|&reader| &self.layers[reader].modules);
+                let modules = around.fold(self.layers[index].modules.clone(), |modules, other| common(&modules, other));
                 self.layers[index].modules = modules;
             }
         }

@@ -9,6 +9,7 @@ mod blocks;
 pub mod element;
 mod flow;
 mod graph;
+mod inline;
 mod lists;
 mod names;
 mod print;
@@ -101,6 +102,7 @@ impl Network {
             return Err(Refusal(format!("it has {} layers, and the language has at most {MOST_LAYERS}", lifted.layers.len())));
         }
         let graph = graph::Graph::new(lifted, model);
+        graph.check(model)?;
         let units = units::Units::new(&graph);
         Network::of_units(model, batch, &units, options)
     }
@@ -112,6 +114,7 @@ impl Network {
             layer.modules = std::rc::Rc::new([]);
         }
         let graph = graph::Graph::new(&lifted, model);
+        graph.check(model)?;
         let units = units::Units::new(&graph);
         let inputs = types::read(model, &graph);
         let Some(whole) = units.all.last() else { return Err(Refusal("it has no layers".into())) };

@@ -221,7 +221,8 @@ fn walk(
             Element::Repeat(repeat) if repeat.modules.is_none() => {
                 let rounds = match &repeat.times {
                     Value::Literal(Literal::Int(rounds)) => usize::try_from(*rounds).unwrap_or(1),
-                    _ => 1,
+                    // At least two, whatever the parameter is.
+                    _ => 2,
                 };
                 walk(&repeat.body, lets, seen, times.saturating_mul(rounds), visit_one);
             }
@@ -244,7 +245,9 @@ fn name_functions(functions: &mut [Function], segments: &[BTreeMap<String, usize
         let most = all.iter().max_by_key(|(segment, count)| (**count, std::cmp::Reverse(segment.len())));
         let most = most.map_or("", |(segment, _)| segment);
         let last = most.rsplit('.').next().unwrap_or("");
-        let class = Some(identifier(&function.class)).filter(|class| !class.is_empty());
+        let is_container = super::units::is_container(&function.class);
+        let class = if is_container { contents(&function.body) } else { identifier(&function.class) };
+        let class = Some(class).filter(|class| !class.is_empty());
         let is_only = all.len() == 1 && identifier(last) == last && !last.is_empty();
         let wanted = match is_only {
             true => last.to_string(),
@@ -256,6 +259,27 @@ fn name_functions(functions: &mut [Function], segments: &[BTreeMap<String, usize
         let is_common = all.get(most).is_some_and(|count| 2 * count > total || all.len() == 1);
         function.attribute = Some(most.to_string()).filter(|most| is_common && *most != function.name);
     }
+}
+
+/// Returns a name that says what is inside, such as `conv_norm_act`.
+fn contents(body: &Body) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for element in &body.elements {
+        let Element::Layer(layer) = element else { continue };
+        let word = match layer.kind {
+            kind if kind.starts_with("Conv") => "conv",
+            kind if kind.contains("Norm") => "norm",
+            kind if kind.contains("Pool") => "pool",
+            "Linear" => "linear",
+            "Upsample" => "up",
+            "Dropout" | "Flatten" | "Reshape" | "Transpose" | "Permute" => continue,
+            _ => "act",
+        };
+        if words.len() < 3 && words.last() != Some(&word) {
+            words.push(word);
+        }
+    }
+    words.join("_")
 }
 
 /// Finds the names that must be printed, since the path would be another one without.

@@ -38,6 +38,7 @@ impl Text {
 
     fn flat(&self, out: &mut String) {
         out.push_str(&self.begin);
+        out.push_str(if self.begin.ends_with('{') { " " } else { "" });
         for (index, item) in self.items.iter().enumerate() {
             out.push_str(if index > 0 { ", " } else { "" });
             item.flat(out);
@@ -47,7 +48,7 @@ impl Text {
 
     fn width(&self) -> usize {
         let items: usize = self.items.iter().map(|item| item.width() + 2).sum();
-        self.begin.chars().count() + items.saturating_sub(2) + self.end.len()
+        self.begin.chars().count() + usize::from(self.begin.ends_with('{')) + items.saturating_sub(2) + self.end.len()
     }
 
     /// Writes the text from `column` on. `after` is the number of letters that follow in its last line.
@@ -59,13 +60,17 @@ impl Text {
             return;
         }
         out.push_str(&self.begin);
-        if let ([only], true) = (&self.items[..], self.begin.ends_with("{ ")) {
-            only.write(out, indent, WIDTH, 1);
-            out.push_str(self.end);
+        let inner = indent + 4;
+        if let ([only], true) = (&self.items[..], self.begin.ends_with('{')) {
+            new_line(out, inner);
+            only.write(out, inner, inner, 0);
+            for line in ["} else {", "    []", "}"] {
+                new_line(out, indent);
+                out.push_str(line);
+            }
             return;
         }
-        let inner = indent + 4;
-        let mut at = WIDTH;
+        let (mut at, mut is_long) = (WIDTH, false);
         for (index, item) in self.items.iter().enumerate() {
             let width = item.width() + 1;
             let group: usize = match item.leads {
@@ -75,10 +80,12 @@ impl Text {
                 }
                 false => width,
             };
-            let begins_group = item.leads && at + 1 + group > WIDTH && inner + group <= WIDTH;
-            if at + 1 + width > WIDTH || begins_group {
+            let is_full = at + 1 + width > WIDTH;
+            // A group begins a line unless all of it fits, or after one that has several.
+            if is_full || item.leads && (at + 1 + group > WIDTH && inner + group <= WIDTH || is_long) {
                 new_line(out, inner);
                 at = inner;
+                is_long = is_full && !item.leads;
             } else {
                 out.push(' ');
                 at += 1;
@@ -87,6 +94,7 @@ impl Text {
             item.write(out, inner, at, 1);
             out.push(',');
             at = if is_broken { WIDTH } else { at + width };
+            is_long &= !is_broken;
         }
         new_line(out, indent);
         out.push_str(self.end);
@@ -137,6 +145,7 @@ impl Scope<'_> {
         new_line(out, indent);
         match &self.body.elements[..] {
             [only @ (Element::Repeat(_) | Element::Call(_))] => self.element(only).write(out, indent, indent, 0),
+            [only @ Element::Layer(layer)] if layer.branches.is_some() => self.element(only).write(out, indent, indent, 0),
             all => self.list(all).write(out, indent, indent, 0),
         }
     }
@@ -189,13 +198,7 @@ impl Scope<'_> {
             Element::If(parameter, size, then) => {
                 let name = self.parameter(*parameter);
                 let condition = size.map_or(name.clone(), |size| format!("{name} != {size}"));
-                let mut flat = String::new();
-                let then = self.branch(then);
-                then.flat(&mut flat);
-                match WIDTH > condition.len() + flat.len() + 48 {
-                    true => Text::word(format!("if {condition} {{ {flat} }} else {{ [] }}")),
-                    false => Text { begin: format!("if {condition} {{ "), items: vec![then], end: " } else { [] }", leads: true },
-                }
+                Text { begin: format!("if {condition} {{"), items: vec![self.branch(then)], end: " } else { [] }", leads: false }
             }
             Element::Outputs(outputs) => {
                 let items = outputs.iter().map(|output| self.branch(output)).collect();
@@ -271,7 +274,7 @@ pub(super) fn source(network: &Network) -> String {
     let _ = write!(out, "    pub struct {};\n\n", network.name);
     out.push_str("    ");
     Text {
-        begin: "const TRAIN: Train = Train { ".into(),
+        begin: "const TRAIN: Train = Train {".into(),
         items: network.train.iter().map(Text::word).collect(),
         end: " };",
         leads: false,

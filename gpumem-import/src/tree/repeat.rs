@@ -244,12 +244,8 @@ impl Comparison {
             }
             (Element::Call(one), Element::Call(two)) => {
                 self.paths.push((one.path.clone(), two.path.clone(), true));
-                let values = |argument: &Argument| match argument {
-                    Argument::Value(value) => Some(value.clone()),
-                    Argument::Block(_) => None,
-                };
-                let is_equal = one.arguments.iter().map(values).eq(two.arguments.iter().map(values));
-                one.function == two.function && is_equal && self.inner(a, b)
+                // Paths of arguments are seen from the function that is called.
+                one.function == two.function && one.arguments == two.arguments
             }
             (Element::Repeat(one), Element::Repeat(two)) => {
                 one.times == two.times && one.modules.is_none() && two.modules.is_none() && self.inner(a, b)

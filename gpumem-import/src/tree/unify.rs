@@ -137,7 +137,7 @@ impl Unifier<'_> {
             (Element::Call(a), Element::Call(b)) => {
                 a.function == b.function && a.path == b.path && a.arguments.len() == b.arguments.len()
             }
-            (Element::Repeat(a), Element::Repeat(b)) => a.modules == b.modules && a.times == b.times,
+            (Element::Repeat(a), Element::Repeat(b)) => a.modules == b.modules,
             (Element::Tied(a, one), Element::Tied(b, two)) => a == b && one == two,
             (Element::Outputs(_), _) | (_, Element::Outputs(_)) => false,
             _ => a == b,
@@ -178,8 +178,14 @@ impl Unifier<'_> {
                         _ => None,
                     })
                     .collect();
+                let times = elements.iter().filter_map(|element| match element {
+                    Element::Repeat(repeat) => Some(repeat.times.clone()),
+                    _ => None,
+                });
+                let times: Vec<Value> = times.collect();
+                let times = self.values(members, &times, "depth", Sort::Other)?;
                 let body = self.lists(members, &lists?, false)?;
-                Some(Element::Repeat(Box::new(Repeat { body, ..(**repeat).clone() })))
+                Some(Element::Repeat(Box::new(Repeat { body, times, ..(**repeat).clone() })))
             }
             other => Some(other.clone()),
         }
@@ -212,7 +218,6 @@ impl Unifier<'_> {
             let (role, sort) = role_of_option(name);
             *value = self.values(members, &values?, role, sort)?;
         }
-        // An option that has its default everywhere came from nowhere.
         if let Some(branches) = &mut all.branches {
             for (index, branch) in branches.iter_mut().enumerate() {
                 let lists: Option<Vec<&[Element]>> =

@@ -10,8 +10,6 @@ const DEEPEST: usize = 48;
 const MOST_EXTRA: usize = 3;
 /// The most layers that may have one parameter.
 const MOST_USES: usize = 256;
-/// Containers of so few nodes are written where they are called.
-const SMALL: usize = 4;
 
 /// A call of a module that is a function, or the whole network.
 #[derive(Debug)]
@@ -99,14 +97,14 @@ impl<'g> Units<'g> {
         let module = &self.graph.layers[members[0]].modules[depth];
         let unit = self.unit(members, depth, prefix);
         let inner = self.split(members, depth + 1, if unit.is_some() { &module.path } else { prefix });
-        let is_container = ["Sequential", "ModuleList", "ModuleDict"].contains(&class_name(&module.class));
         let is_module = |node: &Node| matches!(node, Node::Unit(_));
         let named = inner.iter().filter(|node| self.has_name(**node)).count();
         let is_dissolved = match inner.len() {
             0 | 1 => true,
             // A norm with its activation, or a pool and what follows.
             2 if named < 2 && !inner.iter().any(is_module) => true,
-            count => is_container && (count <= SMALL || inner.iter().filter(|node| self.has_name(**node)).all(is_module)),
+            // A list of modules has their numbers in its path.
+            _ => is_container(class_name(&module.class)) && inner.iter().filter(|node| self.has_name(**node)).all(is_module),
         };
         match unit {
             Some(unit) if !is_dissolved || unit.is_shared && inner.len() > 1 => {
@@ -181,6 +179,11 @@ impl<'g> Units<'g> {
         // Each other call has all of them.
         others.values().all(|&count| count == own).then_some(!others.is_empty())
     }
+}
+
+/// True if a class only lists other modules.
+pub(super) fn is_container(class: &str) -> bool {
+    ["Sequential", "ModuleList", "ModuleDict"].contains(&class)
 }
 
 /// Returns the last part of a class, such as `Conv2d` of `torch.nn.modules.conv.Conv2d`.
