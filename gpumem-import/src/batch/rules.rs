@@ -41,7 +41,7 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch) -> Found {
         "repeat" | "tile" => one(rule.repeated()),
         "zeros" | "ones" | "full" | "empty" | "rand" | "randn" | "randint" | "arange" | "new_zeros" | "new_ones" | "new_full"
         | "new_empty" => one(rule.created()),
-        "scaled_dot_product_attention" => one(rule.of("query")),
+        "scaled_dot_product_attention" => one(rule.attended()?),
         "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => Ok(rule.recurrent()),
         "histc" | "bincount" | "unique" | "nonzero" | "unique_consecutive" => Err(Mixes),
         "batch_norm" | "layer_norm" | "group_norm" | "instance_norm" | "rms_norm" | "native_layer_norm" | "native_batch_norm"
@@ -321,6 +321,20 @@ impl Rule<'_> {
         let is_state = layers.any(|node| node.tensors().skip(1).any(|value| value == output));
         let dim = usize::from(is_state && self.output().len() == 3);
         (self.output().get(dim) == Some(&self.batch.size)).then(|| Axis::of(dim))
+    }
+
+    /// Returns the axis of an attention, which must be before steps and features.
+    fn attended(&self) -> Result<Option<Axis>, Mixes> {
+        let mut found = None;
+        for name in ["query", "key", "value"] {
+            let (Some(value), Some(axis)) = (self.node.tensor(name), self.of(name)) else { continue };
+            let Some(dim) = (self.output().len() + axis.dim).checked_sub(self.shape(value).len()) else { return Err(Mixes) };
+            if dim + 2 >= self.output().len() || found.is_some_and(|found| found != axis.at(dim)) {
+                return Err(Mixes);
+            }
+            found = Some(axis.at(dim));
+        }
+        Ok(found)
     }
 
     fn recurrent(&self) -> Vec<Option<Axis>> {

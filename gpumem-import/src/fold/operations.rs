@@ -168,6 +168,14 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
             Tensor::new(numbers, &tensor.shape, dtype)
         }
         "index" => indexed(call, &tensor),
+        "repeat_interleave" => {
+            let dim = index(call.integer("dim", 0), rank)?;
+            let times = u64::try_from(call.integer("repeats", 0)).ok().filter(|times| *times > 0 && *times <= MOST)?;
+            let (mut long, mut wide) = (tensor.shape.clone(), tensor.shape.clone());
+            long.insert(dim + 1, 1);
+            wide.insert(dim + 1, times);
+            tensor.reshape(&long)?.broadcast(&wide)?.reshape(shape)
+        }
         "index_select" | "gather" => {
             let dim = index(call.integer("dim", 0), rank)?;
             let chosen = call.tensor("index")?;
@@ -449,8 +457,8 @@ fn elementwise(call: &Call<'_>, op: &str) -> Option<Tensor> {
         "remainder" => a - (a / b).floor() * b,
         "fmod" => a % b,
         "pow" => a.powf(b),
-        "maximum" => a.max(b),
-        "minimum" => a.min(b),
+        "maximum" | "max" => a.max(b),
+        "minimum" | "min" => a.min(b),
         "eq" => truth(a == b),
         "ne" => truth(a != b),
         "lt" => truth(a < b),
@@ -465,10 +473,10 @@ fn elementwise(call: &Call<'_>, op: &str) -> Option<Tensor> {
     .filter(|_| BINARY.contains(&op) && (dtype == Dtype::Bool || !op.starts_with("bitwise") && !op.starts_with("__")))
 }
 
-const BINARY: [&str; 30] = [
+const BINARY: [&str; 32] = [
     "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "eq", "ne",
     "lt", "le", "gt", "ge", "logical_and", "__and__", "bitwise_and", "logical_or", "__or__", "bitwise_or", "logical_xor", "__xor__",
-    "bitwise_xor", "outer", "ger", "matmul",
+    "bitwise_xor", "outer", "ger", "matmul", "max", "min",
 ];
 
 fn reduced(call: &Call<'_>, op: &str) -> Option<Tensor> {

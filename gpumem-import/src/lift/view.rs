@@ -159,6 +159,13 @@ impl View {
                 self.ordered(order)
             }
             "expand" | "expand_as" | "broadcast_to" => self.expanded(lift, input, output),
+            "index" => {
+                let Some(Argument::Tensors(indices)) = node.argument("indices") else { return None };
+                let dim = indices.iter().position(|index| index.is_some())?;
+                let only = indices[dim].filter(|_| indices.iter().flatten().count() == 1)?;
+                let (start, count) = lift.counted(only)?;
+                self.part(of_sample(dim)?, start, count, 1)
+            }
             "repeat_interleave" | "repeat" => self.repeated(&shape, op(node) == "repeat"),
             "select" | "unbind" => {
                 let dim = index(node.int("dim").unwrap_or(0), rank);
@@ -282,7 +289,7 @@ pub(crate) fn moved(node: &Node) -> Option<ValueId> {
         "narrow",
         "split",
     ];
-    const PARTS: [&str; 5] = ["split_with_sizes", "chunk", "tensor_split", "repeat", "repeat_interleave"];
+    const PARTS: [&str; 6] = ["split_with_sizes", "chunk", "tensor_split", "repeat", "repeat_interleave", "index"];
     match node.arguments.first() {
         Some((_, Argument::Tensor(value))) if MOVES.contains(&&node.op[..]) || PARTS.contains(&&node.op[..]) => {
             Some(*value)
@@ -339,6 +346,14 @@ impl<'m> Lift<'m> {
         let model = self.model;
         let index = (*self.makers.get(value)?)?;
         (!self.is_taken(index)).then(|| (index, &model.nodes[index]))
+    }
+
+    /// Returns the first of consecutive numbers that a constant vector has, and how many they are.
+    pub(crate) fn counted(&self, value: ValueId) -> Option<(u64, u64)> {
+        let numbers = self.origins[value].numbers().filter(|tensor| tensor.shape.len() == 1)?.numbers();
+        let start = *numbers.first().filter(|start| **start >= 0.0 && start.fract() == 0.0)?;
+        let is_count = numbers.iter().enumerate().all(|(place, number)| *number == start + place as f64);
+        is_count.then_some((start as u64, numbers.len() as u64))
     }
 
     /// Returns the value that a value is a view of, as far back as it can be followed.

@@ -12,6 +12,7 @@ mod norms;
 mod rotary;
 mod scan;
 mod tied;
+mod time;
 mod tokens;
 
 pub(super) use tied::tie;
@@ -29,7 +30,7 @@ pub(crate) type Masks = HashMap<(attention::Added, u64, u64, u64), Option<attent
 type Pattern = fn(&mut Lift<'_>, usize) -> Option<()>;
 
 /// All patterns. Those that others walk back to come first.
-const PATTERNS: [Pattern; 10] = [
+const PATTERNS: [Pattern; 12] = [
     norms::rows,
     norms::length,
     functions::find,
@@ -37,9 +38,11 @@ const PATTERNS: [Pattern; 10] = [
     tokens::class_token,
     tokens::padded_positions,
     tokens::positions,
+    time::find,
     scan::find,
     attention::find,
     attention::module::find,
+    attention::bias::find,
 ];
 
 /// Finds all patterns.

@@ -3,6 +3,7 @@
 use super::scores::{Added, hides};
 use super::{Sizes, bias};
 use crate::fold::Origin;
+use crate::lift::patterns::matching::number;
 use crate::lift::view::{Plan, op};
 use crate::lift::{Layer, Lift, Literal};
 use crate::model::ValueId;
@@ -66,13 +67,15 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
                 }
                 other => read.branches.push(Branch::Known(other)),
             },
-            (Origin::Parameters, Added::Numbers(_)) => match bias::relative(lift, value, sizes) {
-                Some(relative) => read.branches.push(Branch::Relative(relative)),
-                None => match parts(lift, value, sizes) {
-                    Some(parts) => left.extend(parts),
-                    None => read.branches.push(Branch::Value(value)),
-                },
-            },
+            (Origin::Parameters, Added::Numbers(_)) => {
+                match bias::relative(lift, value, [sizes.heads, sizes.steps, sizes.keys]) {
+                    Some(relative) => read.branches.push(Branch::Relative(relative)),
+                    None => match parts(lift, value, sizes) {
+                        Some(parts) => left.extend(parts),
+                        None => read.branches.push(Branch::Value(value)),
+                    },
+                }
+            }
             (Origin::Sample, Added::Numbers(_)) => match parts(lift, value, sizes) {
                 Some(parts) => left.extend(parts),
                 None => read.branches.push(Branch::Value(value)),
@@ -86,7 +89,7 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
 }
 
 /// Returns the summands of a bias, if it is a sum that is only broadcast afterwards.
-fn parts(lift: &Lift<'_>, value: ValueId, sizes: &Sizes) -> Option<[Added; 2]> {
+fn parts(lift: &Lift<'_>, value: ValueId, sizes: &Sizes) -> Option<Vec<Added>> {
     let (_, node) = lift.maker(value)?;
     let is_matrix = |value: ValueId| lift.sample(value).ends_with(&[sizes.steps, sizes.keys]);
     match op(node) {
@@ -94,7 +97,26 @@ fn parts(lift: &Lift<'_>, value: ValueId, sizes: &Sizes) -> Option<[Added; 2]> {
             let (left, right) = (node.tensor("self")?, node.tensor("other")?);
             let is_float = |value: ValueId| lift.model.values[value].dtype.is_float();
             (is_matrix(value) && is_float(left) && is_float(right))
-                .then_some([Added::Numbers(left), Added::Numbers(right)])
+                .then(|| vec![Added::Numbers(left), Added::Numbers(right)])
+        }
+        "where" => {
+            let hides = |name: &str| node.argument(name).and_then(|argument| number(lift, argument)).is_some_and(hides);
+            let condition = node.tensor("condition").filter(|_| is_matrix(value))?;
+            match (hides("self"), hides("other")) {
+                (false, true) => Some(vec![Added::Numbers(node.tensor("self")?), Added::Seen(condition)]),
+                (true, false) => Some(vec![Added::Numbers(node.tensor("other")?), Added::Hidden(condition)]),
+                _ => None,
+            }
+        }
+        "masked_fill" if number(lift, node.argument("value")?).is_some_and(hides) && is_matrix(value) => {
+            Some(vec![Added::Numbers(node.tensor("self")?), Added::Hidden(node.tensor("mask")?)])
+        }
+        "contiguous" | "clone" | "to" | "expand" | "type_as" => {
+            let input = node.tensors().next()?;
+            // Only the batch or an axis of one element is repeated.
+            let shape =
+                |value: ValueId| lift.sample(value).into_iter().skip_while(|size| *size == 1).collect::<Vec<u64>>();
+            (shape(input) == shape(value)).then(|| vec![Added::Numbers(input)])
         }
         _ => None,
     }

@@ -1,9 +1,9 @@
 //! Tables of relative positions: a row of a parameter for each pair of steps, by an index that is a number of the model.
 
-use super::Sizes;
 use crate::batch::index;
 use crate::fold::Origin;
 use crate::lift::layer::Change;
+use crate::lift::patterns::matching::{orders, output, parts};
 use crate::lift::view::{Factor, Plan, View, joined, length};
 use crate::lift::{Arguments, Layer, Lift, Literal};
 use crate::model::{Argument, ValueId};
@@ -14,6 +14,8 @@ pub(super) struct Relative {
     /// The value in the model: several attentions may read one.
     value: ValueId,
     heads: u64,
+    /// The head whose numbers are added, if it is one of several.
+    own: Option<u64>,
     steps: u64,
     distances: Distances,
     key: String,
@@ -35,37 +37,75 @@ enum Distances {
 /// A parameter from which rows are taken.
 struct Table {
     parameter: ValueId,
+    heads: u64,
     rows: u64,
     is_turned: bool,
     index: ValueId,
 }
 
 /// Returns the table of relative positions that a bias `[H, T, T]` comes from. `None` if it is another value.
-pub(super) fn relative(lift: &Lift<'_>, value: ValueId, sizes: &Sizes) -> Option<Relative> {
+pub(super) fn relative(lift: &Lift<'_>, value: ValueId, [heads, steps, keys_of]: [u64; 3]) -> Option<Relative> {
     let view = lift.view(value)?;
-    let Sizes { heads, steps, .. } = *sizes;
     let [front @ .., queries, keys] = &view.axes[..] else { return None };
     let of_heads = joined(front.iter().flatten().copied());
-    if length(queries) != steps || length(keys) != steps || length(&of_heads) != heads || steps != sizes.keys {
+    if length(queries) != steps || length(keys) != steps || length(&of_heads) != heads || steps != keys_of || steps < 2
+    {
         return None;
     }
-    let table = table(lift, view.base, heads)?;
+    let table = table(lift, view.base)?;
     let count: u64 = lift.sample(table.index).iter().product();
     // Either the heads of an index lie side by side, or all indices of a head.
-    let (head, unit) = if table.is_turned { (count, 1) } else { (1, heads) };
-    if heads > 1 && of_heads != [Factor { size: heads, stride: head }] {
+    let (head, unit) = if table.is_turned { (count, 1) } else { (1, table.heads) };
+    let is_all = heads == table.heads && (heads == 1 || of_heads == [Factor { size: heads, stride: head }]);
+    let own = view.offset / head % table.heads;
+    let view = if is_all { view.clone() } else { View { offset: view.offset - own * head, ..view.clone() } };
+    if !is_all && heads != 1 {
         return None;
     }
     let origin = lift.origins[table.index].numbers()?;
     let numbers = lift.shared_tensor(table.index, origin).ok()?.1;
-    let rows = matrix(&View { axes: vec![queries.clone(), keys.clone()], ..view }, unit, &numbers)?;
+    let axes = view.axes[view.axes.len() - 2..].to_vec();
+    let rows = matrix(&View { axes, ..view }, unit, &numbers)?;
     let distances = rule(&rows, steps, table.rows)?;
     let key = lift.state(table.parameter)?.key.clone();
-    Some(Relative { value, heads, steps, distances, key, is_turned: table.is_turned })
+    let is_turned = table.is_turned;
+    Some(Relative {
+        value: view.base,
+        heads: table.heads,
+        own: (!is_all).then_some(own),
+        steps,
+        distances,
+        key,
+        is_turned,
+    })
+}
+
+/// Looks for scores to which a table of relative positions is added, where no attention was found.
+pub(in crate::lift::patterns) fn find(lift: &mut Lift<'_>, at: usize) -> Option<()> {
+    let node = &lift.model.nodes[at];
+    if node.op != "add" {
+        return None;
+    }
+    let result = output(node)?;
+    let (scores, relative) = orders(parts(lift, node)?).into_iter().find_map(|[scores, bias]| {
+        let (scores, bias) = (scores.value()?, bias.value()?);
+        let shape = lift.sample(scores);
+        let [front @ .., steps, keys] = &shape[..] else { return None };
+        let is_bias =
+            lift.is_sample(scores) && matches!(lift.origins[bias], Origin::Parameters) && lift.sample(result) == shape;
+        let heads = front.last().copied().filter(|_| is_bias)?;
+        Some((scores, relative(lift, bias, [heads, *steps, *keys])?))
+    })?;
+    let mut plan = Plan { lift, layers: Vec::new() };
+    let bias = relative.write(&mut plan, scores);
+    let mut layers = plan.layers;
+    layers.push(Layer::join("Add", vec![scores, bias], result));
+    lift.plan(at, layers);
+    Some(())
 }
 
 /// Returns the table that an operation takes rows of.
-fn table(lift: &Lift<'_>, value: ValueId, heads: u64) -> Option<Table> {
+fn table(lift: &Lift<'_>, value: ValueId) -> Option<Table> {
     let (_, node) = lift.maker(value)?;
     let (source, index, dim) = match &node.op[..] {
         "embedding" => (node.tensor("weight")?, node.tensor("indices")?, 0),
@@ -84,17 +124,15 @@ fn table(lift: &Lift<'_>, value: ValueId, heads: u64) -> Option<Table> {
     let source = lift.view(source).filter(|view| view.is_whole(lift))?;
     let parameter = source.base;
     let elements: u64 = lift.sample(parameter).iter().product();
-    if !matches!(lift.origins[parameter], Origin::Parameters)
-        || lift.state(parameter).is_none()
-        || elements % heads != 0
-    {
+    if !matches!(lift.origins[parameter], Origin::Parameters) || lift.state(parameter).is_none() || elements == 0 {
         return None;
     }
     let shape: Vec<u64> = source.shape();
-    let is_turned = dim > 0 && shape[..dim].iter().product::<u64>() == heads;
-    let is_plain = shape[..dim].iter().product::<u64>() == 1 && shape.get(dim) == Some(&(elements / heads));
-    let is_index = matches!(lift.origins[index], Origin::Constant(Some(_)));
-    ((is_turned || is_plain) && is_index).then_some(Table { parameter, rows: elements / heads, is_turned, index })
+    let rows = *shape.get(dim)?;
+    let before: u64 = shape[..dim].iter().product();
+    let (heads, is_turned) = if before > 1 { (before, true) } else { (elements / rows, false) };
+    let fits = heads.checked_mul(rows) == Some(elements) && matches!(lift.origins[index], Origin::Constant(Some(_)));
+    fits.then_some(Table { parameter, heads, rows, is_turned, index })
 }
 
 /// Returns the row of the table for each pair of a query and a key.
@@ -181,16 +219,23 @@ fn bucket(after: i64, count: u64, farthest: u64, both: bool) -> u64 {
 }
 
 impl Relative {
-    /// Adds the layer, or returns the value of it that was added before.
+    /// Adds the layer, or reads that which was added before for another attention.
     pub(super) fn write(&self, plan: &mut Plan<'_, '_>, rows: ValueId) -> ValueId {
-        if let Some(&made) = plan.lift.relative.get(&self.value) {
-            return made;
-        }
+        let made = match plan.lift.relative.get(&self.value) {
+            Some(&made) => made,
+            None => self.add(plan, rows),
+        };
+        let Some(own) = self.own else { return made };
+        plan.add(Layer::new("Select", made, 0).with(own), &[self.steps, self.steps])
+    }
+
+    fn add(&self, plan: &mut Plan<'_, '_>, rows: ValueId) -> ValueId {
         let layer = Layer::new("RelativePositionBias", rows, 0).with(self.heads);
         let size = |[height, width]: [u64; 2]| Literal::sizes(&[height as i64, width as i64]);
+        let usual = Literal::sizes(&[1, self.steps as i64]);
         let layer = match self.distances {
-            Distances::Signed(side) => layer.option("size", size(side), size([1, self.steps])),
-            Distances::Absolute(side) => layer.option("size", size(side), size([1, self.steps])).flag("absolute", true),
+            Distances::Signed(side) => layer.option("size", size(side), usual),
+            Distances::Absolute(side) => layer.option("size", size(side), usual).flag("absolute", true),
             Distances::Buckets([buckets, farthest], both) => layer
                 .set("buckets", buckets)
                 .option("max_distance", farthest, 128u64)

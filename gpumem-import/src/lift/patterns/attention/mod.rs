@@ -5,7 +5,7 @@
 //! projections: the ways in which rows are split into heads and put together again are no longer seen.
 
 mod added;
-mod bias;
+pub(super) mod bias;
 pub(super) mod module;
 mod scores;
 mod trace;

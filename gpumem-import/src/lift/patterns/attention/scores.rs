@@ -210,6 +210,10 @@ fn leads_to_product(lift: &Lift<'_>, mut value: ValueId) -> bool {
         }
         let next = match op(node) {
             "add" | "masked_fill" => node.tensor("self"),
+            "where" => match node.argument("self").map(|argument| number(lift, argument)) {
+                Some(None) => node.tensor("self"),
+                _ => node.tensor("other"),
+            },
             _ => moved(node).or_else(|| scaled(lift, node).map(|(input, _)| input)),
         };
         let Some(next) = next else { return false };
