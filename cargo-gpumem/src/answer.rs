@@ -3,12 +3,13 @@
 use crate::Failure;
 use crate::built::Built;
 use crate::network::{LeftOut, Network, has_instance};
-use crate::options::{Device, Fit};
+use crate::options::Fit;
 use crate::output::warn;
 use crate::plan::{PlannedProgram, steps};
 use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
+use gpumem_core::report::Device;
 
 /// A program, or several at once, on a card.
 pub struct Answer {
@@ -107,11 +108,11 @@ fn of_network(
     let mut without = Vec::new();
     for step in steps {
         let before = answers.len();
-        let headroom = arguments.headroom.unwrap_or(step.headroom);
+        let headroom = arguments.headroom.unwrap_or(step.plan.headroom);
         // As the compiler does, plans once for all cards that the network names, but separately for each card of the command line.
         let Some(asked) = asked else {
-            for card in &step.cards {
-                answers.push(answer(step, Device::Known(card), &step.cards, headroom)?);
+            for card in &step.plan.cards {
+                answers.push(answer(step, Device::Known(card), &step.plan.cards, headroom)?);
             }
             let is_covered =
                 together.iter().any(|together| !together.cards.is_empty() && asks_about(together, network, step));
@@ -136,7 +137,7 @@ fn of_network(
 fn asks_about(together: &Together, network: &Network, step: &PlannedProgram) -> bool {
     together.members.iter().any(|member| {
         let is_it = member.name == network.name && step.is_primary;
-        let serves = member.name == format!("Serving<{}>", network.name) && !step.training;
+        let serves = member.name == format!("Serving<{}>", network.name) && !step.plan.training;
         member.declared == network.declared && (is_it || serves)
     })
 }
@@ -161,7 +162,7 @@ fn answer(step: &PlannedProgram, device: Device, aim: &[&'static Card], headroom
 fn as_written(step: &PlannedProgram, device: Device, headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.as_written(device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
-    let longest_cache = step.longest_cache(&step.cards, device.room(headroom));
+    let longest_cache = step.longest_cache(&step.plan.cards, device.room(headroom));
     of_step(step, device, (total, headroom), (largest_batch, longest_cache))
 }
 
@@ -180,8 +181,8 @@ fn of_step(
         package: step.package.clone(),
         file: step.file.clone(),
         line: step.line,
-        batch: Some(step.batch),
-        precision: Some(step.precision.name()),
+        batch: Some(step.plan.batch),
+        precision: Some(step.plan.precision.name()),
         device,
         total,
         headroom,
@@ -206,9 +207,10 @@ fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Re
     for member in &together.members {
         primary.extend(steps(member, &arguments.settings)?.into_iter().next());
     }
-    let headroom = arguments.headroom.or_else(|| primary.iter().map(|step| step.headroom).max()).unwrap_or_default();
+    let headroom =
+        arguments.headroom.or_else(|| primary.iter().map(|step| step.plan.headroom).max()).unwrap_or_default();
     if let [step] = primary.as_slice() {
-        let others = together.cards.iter().filter(|card| !step.cards.iter().any(|own| own.slug == card.slug));
+        let others = together.cards.iter().filter(|card| !step.plan.cards.iter().any(|own| own.slug == card.slug));
         let others = others.filter(|_| asked.is_none());
         return others.map(|card| as_written(step, Device::Known(card), headroom)).collect();
     }

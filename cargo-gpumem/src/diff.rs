@@ -189,11 +189,11 @@ fn paired(before: &[(String, String)], after: &[(String, String)]) -> Vec<Option
 }
 
 fn parameters(step: &PlannedProgram) -> u64 {
-    step.layers.iter().map(|layer| layer.parameters).sum()
+    step.plan.parameters()
 }
 
 fn macs(step: &PlannedProgram) -> u64 {
-    step.layers.iter().map(|layer| layer.macs).sum()
+    step.plan.macs()
 }
 
 fn text(changes: &[Change], revision: &str) -> String {
@@ -227,7 +227,7 @@ fn text(changes: &[Change], revision: &str) -> String {
                 row(line.name(), [bytes(old), bytes(new), difference(old, new)]);
             }
         }
-        let counts = [before, after].map(|(step, _)| [step.batch, parameters(step), macs(step)]);
+        let counts = [before, after].map(|(step, _)| [step.plan.batch, parameters(step), macs(step)]);
         for (index, name) in ["batch", "parameters", "MACs"].into_iter().enumerate() {
             let [old, new] = [counts[0][index], counts[1][index]];
             if old != new {
@@ -235,7 +235,7 @@ fn text(changes: &[Change], revision: &str) -> String {
                 row(name, [old.to_string(), new.to_string(), format!("{change:+}")]);
             }
         }
-        let [old, new] = [&before.0, &after.0].map(|step| step.precision.name());
+        let [old, new] = [&before.0, &after.0].map(|step| step.plan.precision.name());
         if old != new {
             row("precision", [old.into(), new.into(), String::new()]);
         }
@@ -249,8 +249,8 @@ fn as_json(changes: &[Change]) -> Value {
         Some((step, budget)) => {
             let lines = Line::parts().chain([Line::Arena]).map(|line| (line.name().to_string(), budget[line].into()));
             json!({
-                "batch": step.batch,
-                "precision": step.precision.name(),
+                "batch": step.plan.batch,
+                "precision": step.plan.precision.name(),
                 "parameters": parameters(step),
                 "macs": macs(step),
                 "budget": lines.collect::<serde_json::Map<String, Value>>(),

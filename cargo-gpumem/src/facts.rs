@@ -2,6 +2,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, find};
+use gpumem_core::report::Written;
 use gpumem_core::train::Train;
 use serde_json::Value;
 
@@ -27,18 +28,6 @@ pub struct Program {
     pub batch: Option<u64>,
     /// The name of the training step, if it has one of its own. Of several steps, this is the largest.
     pub step: Option<String>,
-}
-
-/// The settings of `TRAIN` or `INFER`.
-#[derive(Clone)]
-pub struct Written {
-    /// The batch. `None` for a network that is generic over it.
-    pub batch: Option<u64>,
-    pub precision: Precision,
-    pub headroom: u64,
-    pub convolution_workspace: u64,
-    /// The cards in `cards:`, and those of Cargo features.
-    pub cards: Vec<&'static Card>,
 }
 
 /// The position of an instance in a `fits!` that names cards or several networks.

@@ -1,7 +1,7 @@
 //! A network that was built, and one that has no answer.
 
-use crate::facts::Written;
 use gpumem_core::lower::Blueprint;
+use gpumem_core::report::Written;
 
 /// A network that was built.
 #[derive(Clone)]

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
+use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
 use std::path::PathBuf;
 
@@ -109,7 +110,7 @@ pub struct Plan {
 
 #[derive(Args)]
 pub struct Fit {
-    /// Names of networks; all of them if none is named
+    /// Names of networks; all of them if none is named.
     #[arg(value_name = "NETWORK")]
     pub networks: Vec<String>,
     /// Cards instead of those in the source: slugs with commas, or sizes such as 11.5GiB
@@ -189,13 +190,6 @@ pub enum Sort {
     Macs,
     // In the order of the forward pass.
     Order,
-}
-
-/// A card of the table, or one of this many bytes.
-#[derive(Clone, Copy)]
-pub enum Device {
-    Known(&'static Card),
-    Size(u64),
 }
 
 /// The most cards that a message names.

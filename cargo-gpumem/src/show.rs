@@ -59,13 +59,13 @@ struct Alive<'s> {
 ///
 /// These bytes include packed bits and padding of rows.
 fn alive(step: &PlannedProgram, peak: u32) -> Vec<Alive<'_>> {
-    let stored = Placed::new(step.program.clone(), Vec::new(), step.samples(), step.precision).bytes;
-    let tensors = step.program.tensors.iter().zip(stored);
+    let stored = Placed::new(step.plan.program.clone(), Vec::new(), step.plan.samples(), step.plan.precision).bytes;
+    let tensors = step.plan.program.tensors.iter().zip(stored);
     let at_peak = tensors.filter(|(it, _)| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
-    let workspaces = step.sizes(&step.cards).workspaces;
+    let workspaces = step.plan.sizes(&step.plan.cards).workspaces;
     let alive = at_peak.map(|(tensor, stored)| {
         let bytes = workspaces.cap(tensor.role, stored);
-        Alive { tensor, name: step.program.tensor_name(tensor), bytes }
+        Alive { tensor, name: step.plan.program.tensor_name(tensor), bytes }
     });
     let mut alive: Vec<Alive<'_>> = alive.collect();
     alive.sort_by_key(|alive| std::cmp::Reverse(alive.bytes));
@@ -73,12 +73,12 @@ fn alive(step: &PlannedProgram, peak: u32) -> Vec<Alive<'_>> {
 }
 
 fn kept(step: &PlannedProgram, layer: &LayerLine) -> u64 {
-    if step.training { kept_bytes(layer.kept, step.samples(), step.precision) } else { 0 }
+    if step.plan.training { kept_bytes(layer.kept, step.plan.samples(), step.plan.precision) } else { 0 }
 }
 
 /// Returns the layers in the order in which they are listed, each with its index in the forward pass.
 fn sorted(step: &PlannedProgram, sort: Sort) -> Vec<(usize, &LayerLine)> {
-    let mut layers: Vec<(usize, &LayerLine)> = step.layers.iter().enumerate().collect();
+    let mut layers: Vec<(usize, &LayerLine)> = step.plan.layers.iter().enumerate().collect();
     match sort {
         Sort::Order => {}
         Sort::Kept => layers.sort_by_key(|(_, layer)| std::cmp::Reverse(kept(step, layer))),
@@ -89,8 +89,8 @@ fn sorted(step: &PlannedProgram, sort: Sort) -> Vec<(usize, &LayerLine)> {
 }
 
 fn text(arguments: &Show, step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> String {
-    let program = if step.training { "training" } else { "inference" };
-    let mut text = format!("{}: {program}, batch {}, {}\n\n", step.label, step.batch, step.precision.name());
+    let program = if step.plan.training { "training" } else { "inference" };
+    let mut text = format!("{}: {program}, batch {}, {}\n\n", step.label, step.plan.batch, step.plan.precision.name());
     let mut rows = vec![["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)];
     for (index, layer) in sorted(step, arguments.sort).into_iter().take(arguments.top) {
         rows.push([
@@ -100,22 +100,24 @@ fn text(arguments: &Show, step: &PlannedProgram, budget: &Budget, alive: &[Alive
             Shape::new(&layer.output_shape).to_string(),
             count(layer.parameters),
             count(layer.macs),
-            if step.training { bytes(kept(step, layer)) } else { String::new() },
+            if step.plan.training { bytes(kept(step, layer)) } else { String::new() },
         ]);
     }
     text += &table(&rows, &[0, 4, 5, 6]);
-    let more = step.layers.len().saturating_sub(arguments.top);
+    let more = step.plan.layers.len().saturating_sub(arguments.top);
     if more > 0 {
-        text +=
-            &format!("and {more} more; `--top {}` lists all, `--sort order` as they are written\n", step.layers.len());
+        text += &format!(
+            "and {more} more; `--top {}` lists all, `--sort order` as they are written\n",
+            step.plan.layers.len()
+        );
     }
     text.push('\n');
     for line in Line::ALL {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
     }
     text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
-    let operation = step.program.operations.get(budget.peak as usize);
-    let at = operation.map(|operation| step.program.operation_name(operation)).unwrap_or_default();
+    let operation = step.plan.program.operations.get(budget.peak as usize);
+    let at = operation.map(|operation| step.plan.program.operation_name(operation)).unwrap_or_default();
     text += &format!("\nalive at the peak, {at}:\n");
     let rows: Vec<[String; 3]> = std::iter::once(["tensor", "shape", "bytes"].map(String::from))
         .chain(
@@ -134,7 +136,7 @@ fn text(arguments: &Show, step: &PlannedProgram, budget: &Budget, alive: &[Alive
 }
 
 fn as_json(step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> serde_json::Value {
-    let layers = step.layers.iter().enumerate().map(|(index, layer)| {
+    let layers = step.plan.layers.iter().enumerate().map(|(index, layer)| {
         json!({
             "index": index,
             "path": layer.path,
@@ -153,8 +155,8 @@ fn as_json(step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> serde
         "network": step.title,
         "package": step.package,
         "program": step.program_name(),
-        "batch": step.batch,
-        "precision": step.precision.name(),
+        "batch": step.plan.batch,
+        "precision": step.plan.precision.name(),
         "budget": lines,
         "lower_bound": budget.lower_bound,
         "layers": layers.collect::<Vec<_>>(),

@@ -1,6 +1,23 @@
 //! Formats tables for people.
 
+use gpumem_core::report::Device;
 pub use gpumem_core::report::text::{bytes, count, percent};
+
+/// Returns the name of a device in tables: that of the card, or the size.
+pub fn name(device: Device) -> String {
+    match device {
+        Device::Known(card) => card.short_name.to_string(),
+        Device::Size(size) => bytes(size),
+    }
+}
+
+/// Returns the slug of a card, or a size in bytes.
+pub fn slug(device: Device) -> String {
+    match device {
+        Device::Known(card) => card.slug.to_string(),
+        Device::Size(bytes) => bytes.to_string(),
+    }
+}
 
 /// Formats a difference in bytes: `+1.2 MiB`, `-3 B`, or `=`.
 pub fn difference(before: u64, after: u64) -> String {

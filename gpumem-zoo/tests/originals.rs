@@ -15,6 +15,7 @@ use gpumem::__private::program::{Op, Program, Slot};
 use gpumem::weights::torch_name;
 use gpumem::{Line, Network, Precision, Serve, Tables};
 use gpumem_core::lower::{Blueprint, Cached, OwnedTables, lower_cached, tables};
+use gpumem_language::source::{Overrides, Text};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::bert::{
     BertBaseClassifier, BertBaseMaskedLm, BertLargeMaskedLm, DistilBertClassifier, RobertaBaseClassifier,
@@ -88,8 +89,21 @@ fn check<N: Serve>(parameters: u64, operations: &Operations, output: &[u64]) {
         Thousandths(printed) => assert_eq!((macs + 500_000) / 1_000_000, *printed, "{}: operations", N::NAME),
     }
     assert_eq!(N::LAYERS.last().unwrap().output_shape, output, "{}: output", N::NAME);
+    assert!(blueprint(N::NAME) == N::BLUEPRINT, "{}: the source, read as text", N::NAME);
     assert_eq!(cached::<N>().len(), if CACHED.contains(&N::NAME) { 2 } else { 0 }, "{}: cache", N::NAME);
     check_plans::<N>();
+}
+
+/// The blueprint of a network, read from the sources of this crate without a compiler.
+fn blueprint(name: &str) -> Vec<u8> {
+    let folder = format!("{}/src", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let texts: Vec<Text> = files.map(|file| Text::read(&std::fs::read_to_string(file).unwrap()).unwrap()).collect();
+    let mut all = Text::default();
+    texts.iter().for_each(|text| all.add_blocks(text));
+    let mut text = texts.into_iter().find(|text| text.names().iter().any(|own| own == name)).unwrap();
+    text.add_blocks(&all);
+    text.declared(Some(name), &Overrides::default()).unwrap().blueprint.encode()
 }
 
 /// Every plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16.

@@ -3,12 +3,13 @@
 use super::sentence;
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
+use crate::text::name;
 
 /// Returns annotations for GitHub Actions at the networks' places.
 pub fn annotations(found: &Answers) -> String {
     let line = |answer: &Answer| {
         let kind = if answer.left().is_ok() { "notice" } else { "error" };
-        let title = format!("{} on {}", answer.label, answer.device.name());
+        let title = format!("{} on {}", answer.label, name(answer.device));
         annotation(kind, (&answer.file, answer.line), &title, &sentence(answer))
     };
     let left_out = |it: &LeftOut| {

@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
+use crate::text::slug;
 use serde_json::{Value, json};
 
 /// The version of the JSON.
@@ -23,7 +24,7 @@ pub fn as_json(found: &Answers, unreadable: usize) -> Value {
             "line": answer.line,
             "batch": answer.batch,
             "precision": answer.precision,
-            "card": answer.device.slug(),
+            "card": slug(answer.device),
             "usable": answer.device.usable(),
             "headroom": answer.headroom,
             "reserve": answer.device.reserve(),

@@ -4,6 +4,7 @@ use super::sentence;
 use crate::Failure;
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
+use crate::text::name;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, Event};
 use std::io;
@@ -33,9 +34,9 @@ pub fn report(found: &Answers) -> Result<String, Failure> {
 
 /// Writes the case of a network on a card.
 fn case(writer: &mut Writer<Vec<u8>>, answer: &Answer) -> io::Result<()> {
-    let name = format!("{} ({}) on {}", answer.label, answer.program, answer.device.name());
+    let title = format!("{} ({}) on {}", answer.label, answer.program, name(answer.device));
     let line = answer.line.to_string();
-    let attributes = [("name", &*name), ("classname", &*answer.title), ("file", &*answer.file), ("line", &*line)];
+    let attributes = [("name", &*title), ("classname", &*answer.title), ("file", &*answer.file), ("line", &*line)];
     let element = writer.create_element("testcase").with_attributes(attributes);
     let text = sentence(answer);
     element.write_inner_content(|writer| match answer.left() {
@@ -67,8 +68,8 @@ fn skipped_case(writer: &mut Writer<Vec<u8>>, left_out: &LeftOut) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Device;
     use gpumem_core::cards;
+    use gpumem_core::report::Device;
 
     fn answer(total: u64) -> Answer {
         Answer {

@@ -11,7 +11,7 @@ use crate::artefacts::networks_of;
 use crate::built::{ANOTHER_VERSION, chosen, unread};
 use crate::options::{Fit, Format};
 use crate::output::print;
-use crate::text::bytes;
+use crate::text::{bytes, name};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -42,7 +42,7 @@ fn sentence(answer: &Answer) -> String {
     let at = answer.batch.map(|batch| format!(" at batch {batch}")).unwrap_or_default();
     let largest = answer.largest_batch.map(|batch| format!("; the largest batch is {batch}")).unwrap_or_default();
     let cache = answer.longest_cache.map(|steps| format!(", the longest cache {steps} steps")).unwrap_or_default();
-    let (label, card) = (&answer.label, answer.device.name());
+    let (label, card) = (&answer.label, name(answer.device));
     let (needs, has) = (bytes(answer.total), bytes(answer.device.usable()));
     format!("`{label}`{at} needs {needs} and {verdict} ({card} has {has}){largest}{cache}")
 }

@@ -2,8 +2,8 @@
 
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
-use crate::options::Device;
-use crate::text::{bytes, table};
+use crate::text::{bytes, name, table};
+use gpumem_core::report::Device;
 
 /// Returns a row for each answer, and after them what has none.
 pub fn text(found: &Answers) -> String {
@@ -26,7 +26,7 @@ pub fn text(found: &Answers) -> String {
             answer.batch.map(|batch| batch.to_string()).unwrap_or_default(),
             answer.precision.unwrap_or_default().into(),
             bytes(answer.total),
-            answer.device.name(),
+            name(answer.device),
             has,
             verdict,
             answer.largest_batch.map(most).unwrap_or_default(),

@@ -2,6 +2,8 @@
 
 mod json;
 mod max_batch;
+#[cfg(feature = "lower")]
+mod planned;
 mod recomputation;
 pub mod roofline;
 mod table;
@@ -9,6 +11,8 @@ pub mod text;
 
 pub use json::json;
 pub use max_batch::Arenas;
+#[cfg(feature = "lower")]
+pub use planned::{Device, NotPlanned, Planned, Written};
 pub use recomputation::Recomputation;
 pub use roofline::roofline;
 pub use table::{needs, table};

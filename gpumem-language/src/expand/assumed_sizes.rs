@@ -70,7 +70,7 @@ fn training_at(readings: &Readings<'_>, otherwise: u64) -> Sizes {
 /// Returns the sizes of a constant's program at this batch, for the cards that const evaluation will check.
 fn sizes(reading: &Reading<'_>, batch: u64) -> Sizes {
     let convolution = reading.conv_workspace.unwrap_or(Train::DEFAULT.conv_workspace);
-    with_environment(|environment| {
+    with_environment(reading, |environment| {
         Sizes::of(&target_cards(reading, environment), batch, reading.precision, convolution)
     })
 }

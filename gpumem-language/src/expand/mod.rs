@@ -6,6 +6,7 @@
 //! Variables of generated code begin with `__`, because a pattern may not have the name of a constant, a static or a struct of the user.
 
 mod assumed_sizes;
+mod blueprint;
 mod budget_docs;
 mod docs;
 mod editor;
@@ -24,21 +25,23 @@ mod target_cards;
 mod training;
 mod types;
 
+pub(crate) use blueprint::blueprint;
 pub(crate) use budget_docs::documentation;
 pub(crate) use editor::links_of_blocks;
 pub(crate) use operations::operations;
 pub(crate) use planned::called_at;
 pub(crate) use record::{column, section, written_at};
+pub(crate) use target_cards::{largest_batch, room_of};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::settings::reading::Reading;
 use crate::settings::steps::function;
 use crate::syntax::{Constant, Declaration, Facade, Place, Settings, Source};
+use blueprint::{blueprints, check_cache, check_inputs, copy_settled};
 use gpumem_core::Checkpoint;
-use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Term};
 use gpumem_core::memory::levels::available_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
@@ -64,7 +67,7 @@ impl<'s> Readings<'s> {
     }
 
     /// Returns the settings of one training step alone.
-    fn only(&self, train: &Reading<'s>) -> Readings<'s> {
+    pub(crate) fn only(&self, train: &Reading<'s>) -> Readings<'s> {
         Readings { trains: vec![train.clone()], infer: None }
     }
 
@@ -115,19 +118,11 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
     if errors.is_empty()
         && let (Some(outputs), Some(inputs), Some(promised)) = (&resolved.outputs, &resolved.inputs, &resolved.promised)
     {
-        if let Some((_, place)) = readings.infer.as_ref().and_then(|infer| infer.cached)
-            && !takes_tokens(inputs, promised)
-        {
-            let counts = inputs.iter().any(|input| input.form.counts_steps());
-            let text = "`cache` needs a network from tokens to a row for each of them, as `fn forward(tokens: Tokens<1024>) -> \
-                        TokenLogits<1024, 50257>`";
-            let counted = "`cache` counts steps as they come and knows no `lengths` and `segments`; decode with a network of the same layers \
-                           without them";
-            errors.add(place, if counts { counted } else { text });
+        if check_cache(readings, (inputs, promised), &mut errors).is_none() {
             return fallback::network(source, readings, errors);
         }
         let made = all_programs(source, resolved, outputs, readings).and_then(|(first, others)| {
-            check_inputs(source, &first)?;
+            check_inputs(source, &first.blueprint)?;
             Ok((first, others))
         });
         match made {
@@ -140,29 +135,6 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
     fallback::network(source, readings, errors)
 }
 
-/// True if a network takes one list of tokens and returns one row for each of them.
-fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
-    match (inputs, promised) {
-        ([input], [output]) => {
-            let is_list = input.value().elements == Elements::Indices && input.dimensions.len() == 1;
-            is_list && output.dimensions.len() == 2 && input.dimensions[0] == output.dimensions[0]
-        }
-        _ => false,
-    }
-}
-
-/// Returns the facts of a training step that its program depends on.
-fn steps_of(train: &Reading<'_>) -> Steps {
-    Steps {
-        loss: train.loss.terms.clone(),
-        moments: train.moments,
-        update: train.update,
-        checkpoint: train.checkpoint,
-        descent: train.descent,
-        conv_norm: train.conv_norm,
-    }
-}
-
 /// Lowers the programs of the first training step, and those of each further one.
 fn all_programs(
     source: &Source,
@@ -170,47 +142,14 @@ fn all_programs(
     outputs: &[NodeId],
     readings: &Readings<'_>,
 ) -> Result<(Programs, Vec<Programs>), LowerError> {
-    let part = |train: &Reading<'_>| PartStep {
-        name: train.constant.clone(),
-        trains: train.trains.clone(),
-        steps: steps_of(train),
-    };
-    let named = readings.trains.iter().filter(|_| source.has_named_steps());
-    let blueprint = Blueprint {
-        graph: resolved.graph.clone(),
-        outputs: outputs.to_vec(),
-        training: readings.train().map(steps_of),
-        cached: readings.cached(),
-        parts: Parts { at: 0, all: named.map(part).collect() },
-    };
-    let steps = blueprint.steps().into_iter();
+    let (blueprint, steps) = blueprints(source, resolved, outputs, readings);
     let mut first = programs(resolved, readings, blueprint)?;
     let mut others = Vec::new();
-    for (step, train) in steps.zip(&readings.trains).skip(1) {
+    for (step, train) in steps.into_iter().zip(&readings.trains).skip(1) {
         others.push(programs(resolved, &readings.only(train), step)?);
     }
-    // Copies the settled `conv_norm` of each step into the blueprint, so that a tool lowers it to the program that is generated here.
-    for number in 0..first.blueprint.parts.all.len() {
-        let of = number.checked_sub(1).map_or(&first.blueprint, |other| &others[other].blueprint);
-        let settled = of.training.as_ref().map(|steps| steps.conv_norm);
-        settled.into_iter().for_each(|settled| first.blueprint.parts.all[number].steps.conv_norm = settled);
-    }
+    copy_settled(&mut first.blueprint, others.iter().map(|other| &other.blueprint));
     Ok((first, others))
-}
-
-/// Checks that `forward` and the step of `TRAIN` take the same inputs. Every other step has inputs of its own.
-fn check_inputs(source: &Source, programs: &Programs) -> Result<(), LowerError> {
-    let blueprint = &programs.blueprint;
-    let Some(part) = blueprint.parts.all.first().filter(|part| part.name == "TRAIN") else { return Ok(()) };
-    if blueprint.inputs_of(part) == blueprint.inputs_before(&blueprint.outputs) {
-        return Ok(());
-    }
-    let name = source.declaration.name.unraw();
-    let message = format!(
-        "the loss of `TRAIN` depends on other inputs than the outputs of `{name}` do; give the constant another name, as `const STEP`, \
-         and make its steps with `{name}::step(&mut net)`, which takes the inputs of its loss"
-    );
-    Err(LowerError { row: None, message })
 }
 
 fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
@@ -561,7 +500,7 @@ fn batch_of(source: &Source, reading: Option<&Reading<'_>>) -> TokenStream {
 }
 
 /// Returns the place that a refusal points at: the `batch` field, or the struct's name.
-fn refusal_place(source: &Source, reading: Option<&Reading<'_>>) -> Place {
+pub(crate) fn refusal_place(source: &Source, reading: Option<&Reading<'_>>) -> Place {
     match reading.and_then(|reading| reading.batch) {
         Some(field) => Place::from(&field.name).to(Place::of(&field.value)),
         None => Place::from(&source.declaration.name),

@@ -45,13 +45,33 @@ pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
+/// Returns the largest batch of the first training step in an arena of `room` bytes, if the step recomputes what it has to. `None` for others.
+///
+/// That of a step in which not even one sample fits is 1.
+pub(crate) fn largest_batch(
+    readings: &Readings<'_>,
+    blueprint: &Blueprint,
+    room: u64,
+) -> Result<Option<u64>, LowerError> {
+    if !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
+        return Ok(None);
+    }
+    let found = blueprint.largest_fitted(&nominal(readings), room)?;
+    Ok(Some(found.map_or(1, |found| found.batch)))
+}
+
+/// Returns the bytes that the arena of a constant's program may have on its target cards. `None` unless headroom and scratch limits are literals.
+pub(crate) fn room_of(reading: &Reading<'_>) -> Option<u64> {
+    room(reading, false)
+}
+
 /// Returns the bytes that the arena of the training step may have. `None` unless headroom and scratch limits are literals.
 ///
 /// If `may_be_unchecked`, there is no limit while the environment switches the check off.
 fn room(reading: &Reading<'_>, may_be_unchecked: bool) -> Option<u64> {
     reading.conv_workspace?;
     reading.headroom?;
-    Some(with_environment(|environment| {
+    Some(with_environment(reading, |environment| {
         let unchecked = environment.unchecked.filter(|_| may_be_unchecked);
         target_cards(reading, Environment { unchecked, ..environment }).room()
     }))

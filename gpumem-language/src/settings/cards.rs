@@ -17,15 +17,18 @@ use syn::Expr;
 const MOST_CARDS: usize = 16;
 
 /// The cards whose Cargo feature is on. The crate `gpumem` turns on the same features here.
-const SELECTED: &[Card] = gpumem_core::selected_cards!();
+pub(crate) const SELECTED: &[Card] = gpumem_core::selected_cards!();
 
 /// Returns the target cards of a constant.
 pub(crate) fn target_cards<'a>(reading: &'a Reading<'_>, environment: Environment<'a>) -> TargetCards<'a> {
     TargetCards { cards: &reading.cards, selected: SELECTED, headroom: reading.headroom.unwrap_or(0), environment }
 }
 
-/// Calls `ask` with the environment variables that change the target cards.
-pub(crate) fn with_environment<T>(ask: impl FnOnce(Environment<'_>) -> T) -> T {
+/// Calls `ask` with the environment variables that change the target cards of a constant.
+pub(crate) fn with_environment<T>(reading: &Reading<'_>, ask: impl FnOnce(Environment<'_>) -> T) -> T {
+    if reading.is_alone {
+        return ask(Environment::NONE);
+    }
     let variable = |name: &str| std::env::var(name).ok();
     let [vram, cards, headroom, unchecked] =
         ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "__GPUMEM_CHECK"].map(variable);

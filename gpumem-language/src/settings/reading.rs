@@ -55,6 +55,8 @@ pub(crate) struct Reading<'s> {
     /// The place of the last rate of a schedule, if that is not 0.
     pub(crate) least: Option<Place>,
     pub(crate) precision: Precision,
+    /// True if environment variables change nothing, as for a text that no compiler reads.
+    pub(crate) is_alone: bool,
     /// The cache of `INFER`, and the place of `cache`. `None` without a cache.
     pub(crate) cached: Option<(Cached, Place)>,
 }
@@ -87,6 +89,7 @@ impl Reading<'_> {
             split: None,
             least: None,
             precision: Precision::F32,
+            is_alone: false,
             cached: None,
         }
     }

@@ -48,7 +48,7 @@ const TRAIN_FIELDS: [&str; 21] = [
     "seed",
 ];
 
-const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
+pub(crate) const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
 
 /// Reads `const TRAIN`, or another constant of type `Train`.
 pub(crate) fn train<'s>(

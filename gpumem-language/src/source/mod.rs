@@ -15,9 +15,14 @@
 //! assert_eq!(mistakes[0].to_string(), "5:23: no layer or block is called `Relo`; did you mean `Relu`?");
 //! ```
 
+mod declared;
+mod evaluate;
 mod fetch;
+mod overrides;
 mod text;
 
+pub use declared::{Declared, Facts, Fit, declared};
+pub use overrides::Overrides;
 pub use text::Text;
 
 use crate::errors::{Error, Errors};

@@ -2,6 +2,7 @@
 
 use super::{Mistake, Network, Resolved, mistakes};
 use crate::errors::Errors;
+use crate::syntax::Source;
 use crate::{modules, parse};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
@@ -75,14 +76,20 @@ impl Text {
     }
 
     /// Parses and resolves the network of this name, or the only one.
-    pub(super) fn network(&self, name: Option<&str>) -> Result<Network, Vec<Mistake>> {
+    fn network(&self, name: Option<&str>) -> Result<Network, Vec<Mistake>> {
+        let (source, errors) = self.source(name)?;
+        Network::of(source, errors)
+    }
+
+    /// Parses the network of this name, or the only one, with the mistakes that were found on the way.
+    pub(super) fn source(&self, name: Option<&str>) -> Result<(Source, Errors), Vec<Mistake>> {
         let tokens = self.tokens(name).map_err(|mistake| vec![mistake])?;
         let mut first = Errors::default();
         let uses = parse::source(tokens.clone(), &[], &mut first).map(|source| source.module.uses).unwrap_or_default();
         let fetched = self.fetched(&uses)?;
         let mut errors = Errors::default();
         match parse::source(tokens, &fetched, &mut errors) {
-            Some(source) => Network::of(source, errors),
+            Some(source) => Ok((source, errors)),
             None => {
                 mistakes(&errors)?;
                 Err(vec![Mistake::at(Span::call_site(), "the network has no struct")])

@@ -1,0 +1,319 @@
+//! Plans of a network at any batch, precision and card, made with the functions that the compiler evaluates.
+
+use super::Arenas;
+use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
+use crate::lower::{Blueprint, Cached, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
+use crate::memory::budget::{Budget, Line, PlanError, budget_at};
+use crate::memory::target_cards::TargetCards;
+use crate::number::Precision;
+use crate::program::Program;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt;
+
+/// The settings of `TRAIN` or `INFER` that plans depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The batch. `None` for a network that is generic over it.
+    pub batch: Option<u64>,
+    /// The number formats.
+    pub precision: Precision,
+    /// Bytes of each card that stay free.
+    pub headroom: u64,
+    /// The most bytes of scratch of one convolution.
+    pub convolution_workspace: u64,
+    /// The cards in `cards:`, and those of Cargo features.
+    pub cards: Vec<&'static Card>,
+}
+
+/// A card of the table, or a size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Device {
+    /// A card of the table.
+    Known(&'static Card),
+    /// Any card with this many usable bytes.
+    Size(u64),
+}
+
+impl Device {
+    /// Returns the bytes that a process can have.
+    pub fn usable(self) -> u64 {
+        match self {
+            Device::Known(card) => card.usable(),
+            Device::Size(bytes) => bytes,
+        }
+    }
+
+    /// Returns the bytes that context, modules and library handles take.
+    pub fn reserve(self) -> u64 {
+        match self {
+            Device::Known(card) => card.reserve(),
+            Device::Size(bytes) => reserve_of_size(bytes),
+        }
+    }
+
+    /// Returns the bytes that an arena may have if `headroom` bytes are left to others.
+    pub fn room(self, headroom: u64) -> u64 {
+        self.usable().saturating_sub(self.reserve()).saturating_sub(headroom)
+    }
+
+    /// Returns the target cards of a network that is planned for this device alone. Empty for a size without a card.
+    pub fn aim(self) -> Vec<&'static Card> {
+        match self {
+            Device::Known(card) => Vec::from([card]),
+            Device::Size(_) => Vec::new(),
+        }
+    }
+}
+
+/// The reason why a program has no plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotPlanned {
+    /// It cannot be lowered.
+    Lower(LowerError),
+    /// It has no training step.
+    Untrained,
+    /// It is generic over its batch, and none is given.
+    NoBatch,
+    /// It is too large for any plan at this batch.
+    Plan(u64, PlanError),
+}
+
+impl fmt::Display for NotPlanned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotPlanned::Lower(error) => f.write_str(&error.message),
+            NotPlanned::Untrained => f.write_str("it has no training step"),
+            NotPlanned::NoBatch => f.write_str("it is generic over its batch, and none is given"),
+            NotPlanned::Plan(batch, error) => write!(f, "at batch {batch}: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for NotPlanned {}
+
+impl From<LowerError> for NotPlanned {
+    fn from(error: LowerError) -> NotPlanned {
+        NotPlanned::Lower(error)
+    }
+}
+
+/// One program of a network with its settings. It is planned for any cards.
+#[derive(Debug)]
+pub struct Planned {
+    /// True for a training step, false for a forward pass.
+    pub training: bool,
+    /// Samples in a step.
+    pub batch: u64,
+    /// The number formats.
+    pub precision: Precision,
+    /// Bytes of each card that stay free.
+    pub headroom: u64,
+    /// The cards that the network names.
+    pub cards: Vec<&'static Card>,
+    /// The program for these cards.
+    pub program: Program,
+    /// The layers, in the order of the forward pass.
+    pub layers: Vec<LayerLine>,
+    /// The name of the training step. `None` unless the network has named steps.
+    pub step: Option<String>,
+    tables: OwnedTables,
+    convolution_workspace: u64,
+    /// The blueprint of a step whose recomputation depends on the cards. `None` for others.
+    recomputed: Option<Blueprint>,
+    /// The blueprint of a program that keeps a cache. `None` for others.
+    cached: Option<Blueprint>,
+    /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
+    budgets: RefCell<BTreeMap<u64, ByBatch>>,
+}
+
+/// Budgets by batch.
+type ByBatch = BTreeMap<u64, Result<Budget, PlanError>>;
+
+/// The longest cache that is tried, in time steps.
+const MOST_STEPS: u64 = 1 << 40;
+
+fn owned(cards: &[&Card]) -> Vec<Card> {
+    cards.iter().copied().copied().collect()
+}
+
+/// Returns the bytes that an arena may have on all of these cards, or the largest number if there are none.
+fn room(cards: &[&Card], headroom: u64) -> u64 {
+    TargetCards { headroom, ..TargetCards::at(&owned(cards)) }.room()
+}
+
+impl Planned {
+    /// Lowers the training step of a network, or its forward pass, for the cards that `written` names, at this batch.
+    ///
+    /// `infers` is true if the network has `INFER`. A forward pass at the batch of `TRAIN` takes micro-batches of the size that training does.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn new(
+        blueprint: &Blueprint,
+        written: &Written,
+        batch: u64,
+        [training, infers]: [bool; 2],
+    ) -> Result<Planned, NotPlanned> {
+        let cards = owned(&written.cards);
+        let target_cards = TargetCards { headroom: written.headroom, ..TargetCards::at(&cards) };
+        let sizes = Sizes::of(&target_cards, batch, written.precision, written.convolution_workspace);
+        let program = match training {
+            true => blueprint.chosen(&sizes, target_cards.room())?.ok_or(NotPlanned::Untrained)?,
+            false => blueprint.inference()?,
+        };
+        let layers = blueprint.layers(&program);
+        let steps = blueprint.training.as_ref().filter(|_| training || !infers);
+        let micro_batches = steps.map_or(1, |steps| steps.descent.micro_batches);
+        let tables = OwnedTables { micro_batches, ..tables(&program) };
+        Ok(Planned {
+            training,
+            batch,
+            precision: written.precision,
+            headroom: written.headroom,
+            cards: written.cards.clone(),
+            program,
+            layers,
+            step: blueprint.step_name().filter(|_| training).map(String::from),
+            tables,
+            convolution_workspace: written.convolution_workspace,
+            recomputed: (training && blueprint.takes_what_fits()).then(|| blueprint.clone()),
+            cached: (!training && blueprint.cached.is_some()).then(|| blueprint.clone()),
+            budgets: RefCell::default(),
+        })
+    }
+
+    /// Returns the samples that are in memory at once: the batch, or a micro-batch.
+    pub fn samples(&self) -> u64 {
+        self.tables.as_tables().samples(self.batch)
+    }
+
+    /// Returns the sizes for these target cards. Scratch limits depend on the newest of them.
+    pub fn sizes(&self, aim: &[&Card]) -> Sizes {
+        Sizes::of(&TargetCards::at(&owned(aim)), self.batch, self.precision, self.convolution_workspace)
+    }
+
+    /// Returns the elements of all parameters.
+    pub fn parameters(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.parameters).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the multiply-accumulates of one sample's forward pass.
+    pub fn macs(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.macs).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the budget that the compiler plans for the cards of the network, with the reserve of the first card.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn written(&self) -> Result<Budget, NotPlanned> {
+        let reserve = self.cards.first().map_or(UNKNOWN_RESERVE, |card| card.reserve());
+        Ok(self.budget(&self.cards)?.with_reserve(reserve))
+    }
+
+    /// Returns the budget for these target cards, with a reserve of 0.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn budget(&self, aim: &[&Card]) -> Result<Budget, NotPlanned> {
+        let budget = self.with_arenas(aim, |arenas| arenas.budget(self.batch));
+        budget.map_err(|error| NotPlanned::Plan(self.batch, error))
+    }
+
+    /// Returns the budget, with a reserve of 0, and the largest batch on a device, planned for the target cards `aim`.
+    ///
+    /// Each card leaves `headroom` bytes to others. If the network recomputes as much as it has to, the smallest target card decides how much: all of
+    /// them run one program.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), NotPlanned> {
+        let own = device.room(headroom);
+        self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
+    }
+
+    /// Returns the budget, with a reserve of 0, and the largest batch on a device. Plans as the compiler does for the cards of the network.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn as_written(&self, device: Device, headroom: u64) -> Result<(Budget, u64), NotPlanned> {
+        let leanest = if self.cards.is_empty() { u64::MAX } else { 0 };
+        self.planned(&self.cards, device.room(headroom), [room(&self.cards, self.headroom), leanest])
+    }
+
+    /// Returns the budget, and the largest batch in an arena of `own` bytes.
+    ///
+    /// If the network recomputes as much as it has to, the budget is that of the program for an arena of `least` bytes, and the batch that of the
+    /// program for `leanest` bytes.
+    fn planned(
+        &self,
+        aim: &[&'static Card],
+        own: u64,
+        [least, leanest]: [u64; 2],
+    ) -> Result<(Budget, u64), NotPlanned> {
+        let Some(blueprint) = &self.recomputed else {
+            return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
+        };
+        let sizes = self.sizes(aim);
+        let tables_within = |room: u64| -> Result<OwnedTables, NotPlanned> {
+            let program = blueprint.chosen(&sizes, room)?;
+            Ok(tables(program.as_ref().unwrap_or(&self.program)))
+        };
+        let least = tables_within(least)?;
+        let budget = budget_at(&least.as_tables().with_workspaces(sizes.workspaces), self.batch, self.precision);
+        let budget = budget.map_err(|error| NotPlanned::Plan(self.batch, error))?;
+        let leanest = tables_within(leanest)?;
+        let mut arenas = Arenas::new(leanest.as_tables().with_workspaces(sizes.workspaces), self.precision);
+        Ok((budget, arenas.largest(own)))
+    }
+
+    /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
+    pub fn largest_batch(&self, aim: &[&Card], room: u64) -> u64 {
+        self.with_arenas(aim, |arenas| arenas.largest(room))
+    }
+
+    /// Returns the most time steps that the cache can have in an arena of at most `room` bytes. 0 if not even one fits.
+    ///
+    /// `None` if the network keeps no cache that grows with time steps. The length is doubled until it does not fit, and then bisected.
+    pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
+        let blueprint = self.cached.as_ref()?;
+        let Cached { steps, chunk } = blueprint.cached?;
+        self.tables.caches.iter().any(|&[_, _, steps, _]| steps > 0).then_some(())?;
+        let fits = |steps: u64| {
+            let cached = Cached { steps, chunk: chunk.min(steps) };
+            let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
+            let tables = tables(&program);
+            let limited = tables.as_tables().with_workspaces(self.sizes(aim).workspaces);
+            budget_at(&limited, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
+        };
+        let mut low = 0;
+        let mut high = steps;
+        while fits(high) {
+            low = high;
+            if high > MOST_STEPS {
+                return Some(low);
+            }
+            high *= 2;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// Calls `ask` with the budgets for these target cards. What it plans is known to later calls.
+    fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'_>) -> T) -> T {
+        let workspaces = self.sizes(aim).workspaces;
+        let mut budgets = self.budgets.borrow_mut();
+        let planned = budgets.entry(workspaces.product).or_default();
+        let mut arenas = Arenas::new(self.tables.as_tables().with_workspaces(workspaces), self.precision);
+        arenas.planned = core::mem::take(planned);
+        let answer = ask(&mut arenas);
+        *planned = arenas.planned;
+        answer
+    }
+}
