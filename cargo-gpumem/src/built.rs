@@ -175,7 +175,7 @@ fn served(mut network: Network, facts: &Facts) -> Network {
 }
 
 /// Labels networks that share a name with their packages or, if these are equal or unknown, with their places.
-fn label(networks: &mut [Network]) {
+pub fn label(networks: &mut [Network]) {
     let label = |index: usize| {
         let Network { name, package, file, line, .. } = &networks[index];
         let others = networks.iter().enumerate().filter(|(other, network)| *other != index && network.name == *name);

@@ -9,6 +9,7 @@ mod built;
 mod cards;
 mod diff;
 mod facts;
+mod files;
 mod fit;
 mod network;
 mod options;

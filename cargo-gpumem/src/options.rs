@@ -1,11 +1,13 @@
 //! The command line.
 
+use crate::files::is_source;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
 use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
+use gpumem_language::source::Overrides;
 use std::path::PathBuf;
 
 /// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
@@ -108,9 +110,9 @@ pub struct Plan {
     pub build: Build,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Fit {
-    /// Names of networks; all of them if none is named.
+    /// Names of networks; all of them if none is named. Or files such as `src/net.rs`, which are read without a build
     #[arg(value_name = "NETWORK")]
     pub networks: Vec<String>,
     /// Cards instead of those in the source: slugs with commas, or sizes such as 11.5GiB
@@ -124,11 +126,49 @@ pub struct Fit {
     /// Memory of each card to leave to others, instead of the headroom in the source
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub headroom: Option<u64>,
+    /// Of files: another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
+    #[arg(long, value_name = "O")]
+    pub optimizer: Option<String>,
+    /// Of files: another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    #[arg(long, value_name = "C")]
+    pub checkpoint: Option<String>,
     /// Format of the output: a table, JSON, annotations for GitHub Actions, or a JUnit report
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     #[command(flatten)]
     pub build: Build,
+}
+
+impl Fit {
+    /// Returns the files that are named, and the fields that replace those of their networks. `None` if networks of a build are asked for.
+    pub fn files(&self) -> Result<Option<(&[String], Overrides)>, String> {
+        let files = self.networks.iter().filter(|name| is_source(name)).count();
+        if files > 0 && files < self.networks.len() {
+            return Err("name networks of a build, or files, but not both".into());
+        }
+        if files == 0 && (self.optimizer.is_some() || self.checkpoint.is_some()) {
+            return Err(
+                "`--optimizer` and `--checkpoint` are for files, which are named: `cargo gpumem fit src/net.rs`".into(),
+            );
+        }
+        let mut overrides = Overrides::default();
+        if let Some(optimizer) = &self.optimizer {
+            overrides.set_optimizer(optimizer)?;
+        }
+        if let Some(checkpoint) = &self.checkpoint {
+            overrides.set("checkpoint", checkpoint)?;
+        }
+        // A network without constants has no batch. Others keep theirs in the blueprint, as networks of a build do.
+        if let Some(batch) = self.settings.batch {
+            overrides.set_default("batch", &batch.to_string())?;
+        }
+        Ok((files > 0).then_some((&self.networks, overrides)))
+    }
+
+    /// Returns the options without names: all networks of the files are asked for.
+    pub fn of_files(&self) -> Fit {
+        Fit { networks: Vec::new(), ..self.clone() }
+    }
 }
 
 #[derive(Args)]

@@ -9,6 +9,7 @@ use crate::Failure;
 use crate::answer::{Answer, answers};
 use crate::artefacts::networks_of;
 use crate::built::{ANOTHER_VERSION, chosen, unread};
+use crate::files;
 use crate::options::{Fit, Format};
 use crate::output::print;
 use crate::text::{bytes, name};
@@ -16,7 +17,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
-    let built = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
+    let (built, arguments) = match arguments.files()? {
+        Some((files, overrides)) => (files::networks(files, &overrides)?, &arguments.of_files()),
+        None => (chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?, arguments),
+    };
     let unreadable = built.unreadable;
     let found = answers(built, arguments)?;
     print(&match arguments.format {

@@ -15,6 +15,8 @@ mod cards;
 mod diff;
 #[path = "../../../cargo-gpumem/src/facts.rs"]
 mod facts;
+#[path = "../../../cargo-gpumem/src/files.rs"]
+mod files;
 #[path = "../../../cargo-gpumem/src/fit.rs"]
 mod fit;
 #[path = "../../../cargo-gpumem/src/network.rs"]
