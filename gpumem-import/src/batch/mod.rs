@@ -55,25 +55,31 @@ impl Batch {
                 batch.axes[input] = Some(Axis::of(0));
             }
         }
-        for (index, node) in model.nodes.iter().enumerate() {
-            let found = rules::outputs(model, node, &batch);
-            let axes = found.unwrap_or_else(|rules::Mixes| {
-                batch.mixing.push(index);
-                Vec::new()
-            });
-            for (position, &output) in node.outputs.iter().enumerate() {
-                let axis = axes.get(position).or(axes.last()).copied().flatten();
-                batch.axes[output] = axis.filter(|axis| batch.is_dimension(*axis, &model.values[output]));
-            }
-            // A change in place is seen by all that read the first argument afterwards.
-            if let (true, Some(first), Some(&output)) = (node.op.ends_with('_'), node.tensors().next(), node.outputs.first())
-                && model.values[first].shape == model.values[output].shape
-                && batch.axes[first].is_none()
-            {
-                batch.axes[first] = batch.axes[output];
-            }
+        for index in 0..model.nodes.len() {
+            batch.visit(model, index);
         }
         Some(batch)
+    }
+
+    /// Follows the batch through a node.
+    pub(crate) fn visit(&mut self, model: &Model, index: usize) {
+        let node = &model.nodes[index];
+        let found = rules::outputs(model, node, self);
+        let axes = found.unwrap_or_else(|rules::Mixes| {
+            self.mixing.push(index);
+            Vec::new()
+        });
+        for (position, &output) in node.outputs.iter().enumerate() {
+            let axis = axes.get(position).or(axes.last()).copied().flatten();
+            self.axes[output] = axis.filter(|axis| self.is_dimension(*axis, &model.values[output]));
+        }
+        // A change in place is seen by all that read the first argument afterwards.
+        if let (true, Some(first), Some(&output)) = (node.op.ends_with('_'), node.tensors().next(), node.outputs.first())
+            && model.values[first].shape == model.values[output].shape
+            && self.axes[first].is_none()
+        {
+            self.axes[first] = self.axes[output];
+        }
     }
 
     fn is_dimension(&self, axis: Axis, value: &Value) -> bool {

@@ -53,26 +53,31 @@ pub fn origins(model: &Model) -> Vec<Origin> {
         };
     }
     for node in &model.nodes {
-        let origin = origin(model, node, &origins);
-        let numbers = match origin {
-            Origin::Constant(_) => operations::evaluate(model, node, &origins).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        for (index, &output) in node.outputs.iter().enumerate() {
-            origins[output] = match origin {
-                Origin::Constant(_) => Origin::Constant(numbers.get(index).cloned()),
-                ref other => other.clone(),
-            };
-        }
-        // What is changed in place is no longer what it was.
-        if let (true, false, Some(first)) =
-            (node.op.ends_with('_'), matches!(origin, Origin::Constant(Some(_))), node.tensors().next())
-            && let (Origin::Constant(_), Some(&output)) = (&origins[first], node.outputs.first())
-        {
-            origins[first] = origins[output].clone();
-        }
+        trace(model, node, &mut origins);
     }
     origins
+}
+
+/// Finds the origins of what a node returns, from those of what it reads.
+pub(crate) fn trace(model: &Model, node: &Node, origins: &mut [Origin]) {
+    let origin = origin(model, node, origins);
+    let numbers = match origin {
+        Origin::Constant(_) => operations::evaluate(model, node, origins).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    for (index, &output) in node.outputs.iter().enumerate() {
+        origins[output] = match origin {
+            Origin::Constant(_) => Origin::Constant(numbers.get(index).cloned()),
+            ref other => other.clone(),
+        };
+    }
+    // What is changed in place is no longer what it was.
+    if let (true, false, Some(first)) =
+        (node.op.ends_with('_'), matches!(origin, Origin::Constant(Some(_))), node.tensors().next())
+        && let (Origin::Constant(_), Some(&output)) = (&origins[first], node.outputs.first())
+    {
+        origins[first] = origins[output].clone();
+    }
 }
 
 /// Returns the origin of what an operation returns, without numbers.

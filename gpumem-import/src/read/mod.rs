@@ -1,3 +1,4 @@
 //! Readers of files with models.
 
+pub mod onnx;
 pub mod pt2;
