@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::built::Built;
 use crate::network::{LeftOut, Network, has_instance};
-use crate::options::Fit;
+use crate::options::{Fit, Settings};
 use crate::output::warn;
 use crate::plan::{PlannedProgram, steps};
 use crate::together::Together;
@@ -112,7 +112,12 @@ fn of_network(
         // As the compiler does, plans once for all cards that the network names, but separately for each card of the command line.
         let Some(asked) = asked else {
             for card in &step.plan.cards {
-                answers.push(answer(step, Device::Known(card), &step.plan.cards, headroom)?);
+                answers.push(at(
+                    network,
+                    step,
+                    (Device::Known(card), &step.plan.cards, headroom),
+                    &arguments.settings,
+                )?);
             }
             let is_covered =
                 together.iter().any(|together| !together.cards.is_empty() && asks_about(together, network, step));
@@ -127,7 +132,7 @@ fn of_network(
             continue;
         };
         for device in asked {
-            answers.push(answer(step, *device, &device.aim(), headroom)?);
+            answers.push(at(network, step, (*device, &device.aim(), headroom), &arguments.settings)?);
         }
     }
     Ok(without)
@@ -142,12 +147,34 @@ fn asks_about(together: &Together, network: &Network, step: &PlannedProgram) -> 
     })
 }
 
+/// Returns all cards that a network can run on.
+pub fn all_cards() -> Vec<Device> {
+    cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect()
+}
+
 /// Returns the cards of the command line, which replace those of networks. `None` if there are none.
-fn asked(arguments: &Fit) -> Option<Vec<Device>> {
+pub fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     if arguments.all {
-        return Some(cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect());
+        return Some(all_cards());
     }
     (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
+}
+
+/// Returns the answer for a step on a device, planned for the target cards `aim`, at the batch of the settings.
+fn at(
+    network: &Network,
+    step: &PlannedProgram,
+    (device, aim, headroom): (Device, &[&'static Card], u64),
+    settings: &Settings,
+) -> Result<Answer, Failure> {
+    if !settings.takes_largest() {
+        return answer(step, device, aim, headroom);
+    }
+    let (_, most) = step.within(aim, device, headroom)?;
+    // If no sample fits, the answer says what one needs.
+    let steps = steps(network, &settings.with_samples(most.max(1)))?;
+    let step = steps.iter().find(|other| other.plan.training == step.plan.training).unwrap_or(step);
+    answer(step, device, aim, headroom)
 }
 
 /// Returns the answer for a step on a device, planned for the target cards `aim`.
@@ -203,6 +230,9 @@ fn runs(label: &str, device: Device) -> Result<(), Failure> {
 ///
 /// For a `fits!` of one network, only cards that the network itself does not name are answered.
 fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Result<Vec<Answer>, Failure> {
+    if arguments.settings.takes_largest() && together.members.len() > 1 {
+        return Err("`--batch largest` is the batch of one network, and this `fits!` asks about several".into());
+    }
     let mut primary = Vec::new();
     for member in &together.members {
         primary.extend(steps(member, &arguments.settings)?.into_iter().next());

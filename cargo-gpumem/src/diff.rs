@@ -97,6 +97,7 @@ struct Change {
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
+    arguments.plan.settings.check()?;
     let now = complete(networks_of(&arguments.plan.build, Path::new("."), None)?, ANOTHER_VERSION)?;
     if !arguments.plan.build.quiet {
         say(&format!("the same at {}:", arguments.revision));

@@ -5,11 +5,6 @@ use crate::built::{Built, label};
 use crate::network::{LeftOut, Network};
 use gpumem_language::source::{Declared, Mistake, Overrides, Text};
 
-/// True if an argument names a file of Rust, and no network.
-pub fn is_source(argument: &str) -> bool {
-    argument.ends_with(".rs")
-}
-
 /// Returns the networks of files. Each of them may use the modules of blocks in all of them.
 ///
 /// Networks with mistakes are left out, unless all have some. A `fits!` is not looked at.

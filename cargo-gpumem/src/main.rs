@@ -11,6 +11,7 @@ mod diff;
 mod facts;
 mod files;
 mod fit;
+mod models;
 mod network;
 mod options;
 mod output;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::files::is_source;
+use crate::models::is_file;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
@@ -90,12 +90,94 @@ impl Build {
 /// Options of the program that is planned.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
-    /// Samples in a step, instead of those in the source
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub batch: Option<u64>,
+    /// Samples in a step, instead of those in the source; for `fit` also `largest`, the most that fit each card
+    #[arg(long, value_name = "N", value_parser = batch)]
+    pub batch: Option<Batch>,
     /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of the precision in the source
     #[arg(long, value_name = "P", value_parser = precision)]
     pub precision: Option<Precision>,
+}
+
+impl Settings {
+    /// Returns the samples in a step, if a number is given.
+    pub fn samples(&self) -> Option<u64> {
+        match self.batch {
+            Some(Batch::Of(samples)) => Some(samples),
+            Some(Batch::Largest) | None => None,
+        }
+    }
+
+    /// True for `--batch largest`.
+    pub fn takes_largest(&self) -> bool {
+        self.batch == Some(Batch::Largest)
+    }
+
+    /// Fails for `--batch largest`, which has an answer for a card alone.
+    pub fn check(&self) -> Result<(), String> {
+        if self.takes_largest() {
+            Err("`--batch largest` is for `cargo gpumem fit`; write a number".into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns these settings with another batch.
+    pub fn with_samples(&self, samples: u64) -> Settings {
+        Settings { batch: Some(Batch::Of(samples)), ..self.clone() }
+    }
+}
+
+/// The samples in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    Of(u64),
+    /// As many as fit.
+    Largest,
+}
+
+/// Options of models in files.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Models in files")]
+pub struct FileOptions {
+    /// Another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
+    #[arg(long, value_name = "O")]
+    pub optimizer: Option<String>,
+    /// Another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    #[arg(long, value_name = "C", value_parser = checkpoint)]
+    pub checkpoint: Option<String>,
+    /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
+    #[arg(long)]
+    pub inference: bool,
+    /// How PyTorch's memory is counted: as by its allocator on a card, or by its tracker on a CPU with for-loop optimizers
+    #[arg(long, value_enum, default_value = "card", value_name = "R")]
+    pub pytorch_rules: Counting,
+    /// How PyTorch updates parameters, instead of its default
+    #[arg(long, value_enum, value_name = "U")]
+    pub pytorch_update: Option<Implementation>,
+    /// PyTorch's kernels of attention: fused ones, or products and a softmax as on older cards
+    #[arg(long, value_enum, default_value = "fused", value_name = "A")]
+    pub attention: Kernels,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Counting {
+    #[default]
+    Card,
+    Tracker,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Implementation {
+    Foreach,
+    ForLoop,
+    Fused,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Kernels {
+    #[default]
+    Fused,
+    Math,
 }
 
 /// Networks and cards to plan, and the format of the answer.
@@ -112,7 +194,7 @@ pub struct Plan {
 
 #[derive(Args, Clone)]
 pub struct Fit {
-    /// Names of networks; all of them if none is named. Or files such as `src/net.rs`, which are read without a build
+    /// Names of networks; all of them if none is named. Or files, which are read without a build: `model.pt2`, `model.onnx`, `src/net.rs`
     #[arg(value_name = "NETWORK")]
     pub networks: Vec<String>,
     /// Cards instead of those in the source: slugs with commas, or sizes such as 11.5GiB
@@ -126,48 +208,40 @@ pub struct Fit {
     /// Memory of each card to leave to others, instead of the headroom in the source
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub headroom: Option<u64>,
-    /// Of files: another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
-    #[arg(long, value_name = "O")]
-    pub optimizer: Option<String>,
-    /// Of files: another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
-    #[arg(long, value_name = "C")]
-    pub checkpoint: Option<String>,
     /// Format of the output: a table, JSON, annotations for GitHub Actions, or a JUnit report
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
+    #[command(flatten)]
+    pub file: FileOptions,
     #[command(flatten)]
     pub build: Build,
 }
 
 impl Fit {
-    /// Returns the files that are named, and the fields that replace those of their networks. `None` if networks of a build are asked for.
-    pub fn files(&self) -> Result<Option<(&[String], Overrides)>, String> {
-        let files = self.networks.iter().filter(|name| is_source(name)).count();
+    /// Returns the fields that replace those of networks in files. `None` if networks of a build are asked for.
+    pub fn of_files(&self) -> Result<Option<Overrides>, String> {
+        let files = self.networks.iter().filter(|name| is_file(name)).count();
         if files > 0 && files < self.networks.len() {
             return Err("name networks of a build, or files, but not both".into());
         }
-        if files == 0 && (self.optimizer.is_some() || self.checkpoint.is_some()) {
+        let FileOptions { optimizer, checkpoint, .. } = &self.file;
+        if files == 0 && (optimizer.is_some() || checkpoint.is_some()) {
             return Err(
-                "`--optimizer` and `--checkpoint` are for files, which are named: `cargo gpumem fit src/net.rs`".into(),
+                "`--optimizer` and `--checkpoint` are for files, which are named: `cargo gpumem fit model.pt2`".into(),
             );
         }
         let mut overrides = Overrides::default();
-        if let Some(optimizer) = &self.optimizer {
+        if let Some(optimizer) = optimizer {
             overrides.set_optimizer(optimizer)?;
         }
-        if let Some(checkpoint) = &self.checkpoint {
+        if let Some(checkpoint) = checkpoint {
             overrides.set("checkpoint", checkpoint)?;
         }
         // A network without constants has no batch. Others keep theirs in the blueprint, as networks of a build do.
-        if let Some(batch) = self.settings.batch {
-            overrides.set_default("batch", &batch.to_string())?;
+        if let Some(samples) = self.settings.samples() {
+            overrides.set_default("batch", &samples.to_string())?;
         }
-        Ok((files > 0).then_some((&self.networks, overrides)))
-    }
-
-    /// Returns the options without names: all networks of the files are asked for.
-    pub fn of_files(&self) -> Fit {
-        Fit { networks: Vec::new(), ..self.clone() }
+        Ok((files > 0).then_some(overrides))
     }
 }
 
@@ -272,6 +346,26 @@ pub fn too_old(card: &Card) -> String {
     let mut text = Message::<256>::new();
     card.append_too_old(&mut text);
     text.as_str().into()
+}
+
+fn batch(text: &str) -> Result<Batch, String> {
+    if text.eq_ignore_ascii_case("largest") {
+        return Ok(Batch::Largest);
+    }
+    let samples = text.parse().ok().filter(|&samples: &u64| samples > 0);
+    samples.map(Batch::Of).ok_or_else(|| "write a number from 1, or `largest`".into())
+}
+
+/// Returns a value of `checkpoint` as it is written in `TRAIN`.
+fn checkpoint(text: &str) -> Result<String, String> {
+    let known = ["None", "Norms", "Cheap", "Auto"];
+    let plain = known.into_iter().find(|name| name.eq_ignore_ascii_case(text));
+    let budget = || {
+        let inner = text.to_lowercase().strip_prefix("budget(")?.strip_suffix(')')?.to_string();
+        inner.parse::<f64>().ok().map(|_| format!("Budget({inner})"))
+    };
+    let found = plain.map(String::from).or_else(budget);
+    found.ok_or_else(|| "write None, Norms, Cheap, Auto or Budget(0.5)".into())
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -69,7 +69,9 @@ fn one_step(
     settings: &Settings,
 ) -> Result<PlannedProgram, Failure> {
     let name = &network.name;
-    let batch = settings.batch.or(written.batch).ok_or_else(|| {
+    // The largest batch is searched from a plan of any batch.
+    let samples = settings.samples().or(settings.takes_largest().then_some(1));
+    let batch = samples.or(written.batch).ok_or_else(|| {
         format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
     })?;
     let written = Written { precision: settings.precision.unwrap_or(written.precision), ..written.clone() };

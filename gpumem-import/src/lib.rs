@@ -13,5 +13,27 @@ pub mod torch;
 pub mod tree;
 
 pub use error::Error;
+use model::Model;
 pub use read::onnx::Onnx;
 pub use read::pt2::Pt2;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Reads a model of any format: what the file begins with tells it, not its name.
+///
+/// For inference, BatchNorm may be part of the convolutions, as most exports of ONNX have it.
+///
+/// # Errors
+/// Refuses files of another format, damaged ones, and those of a version that is not read.
+pub fn open(path: &Path, is_for_inference: bool) -> Result<Model, Error> {
+    let mut first = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read(&mut first));
+    let count = read.map_err(|error| Error::new(path, format!("cannot be read: {error}")))?;
+    // A zip archive, as `torch.export.save` writes it.
+    if first[..count].starts_with(b"PK") {
+        return Pt2::open(path)?.model(None, &[]);
+    }
+    Onnx::open(path)?.for_inference(is_for_inference).model(None, &[])
+}

@@ -6,49 +6,53 @@ use crate::text::slug;
 use serde_json::{Value, json};
 
 /// The version of the JSON.
-const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
 
-/// Returns all answers, in bytes.
-pub fn as_json(found: &Answers, unreadable: usize) -> Value {
-    let fit = |answer: &Answer| {
-        let (left, over) = match answer.left() {
-            Ok(left) => (left, 0),
-            Err(over) => (0, over),
-        };
-        json!({
-            "network": answer.title,
-            "networks": answer.networks,
-            "package": answer.package,
-            "program": answer.program,
-            "file": answer.file,
-            "line": answer.line,
-            "batch": answer.batch,
-            "precision": answer.precision,
-            "card": slug(answer.device),
-            "usable": answer.device.usable(),
-            "headroom": answer.headroom,
-            "reserve": answer.device.reserve(),
-            "total": answer.total,
-            "fits": answer.left().is_ok(),
-            "left": left,
-            "over": over,
-            "max_batch": answer.largest_batch,
-            "max_cache": answer.longest_cache,
-        })
-    };
-    let left_out = |it: &LeftOut| {
-        json!({
-            "network": it.name,
-            "package": it.package,
-            "program": it.program,
-            "file": it.file,
-            "line": it.line,
-            "why": it.why,
-        })
+/// Returns an answer, in bytes.
+pub fn answer(answer: &Answer) -> Value {
+    let (left, over) = match answer.left() {
+        Ok(left) => (left, 0),
+        Err(over) => (0, over),
     };
     json!({
+        "network": answer.title,
+        "networks": answer.networks,
+        "package": answer.package,
+        "program": answer.program,
+        "file": answer.file,
+        "line": answer.line,
+        "batch": answer.batch,
+        "precision": answer.precision,
+        "card": slug(answer.device),
+        "usable": answer.device.usable(),
+        "headroom": answer.headroom,
+        "reserve": answer.device.reserve(),
+        "total": answer.total,
+        "fits": answer.left().is_ok(),
+        "left": left,
+        "over": over,
+        "max_batch": answer.largest_batch,
+        "max_cache": answer.longest_cache,
+    })
+}
+
+/// Returns a network without an answer.
+pub fn left_out(it: &LeftOut) -> Value {
+    json!({
+        "network": it.name,
+        "package": it.package,
+        "program": it.program,
+        "file": it.file,
+        "line": it.line,
+        "why": it.why,
+    })
+}
+
+/// Returns all answers.
+pub fn as_json(found: &Answers, unreadable: usize) -> Value {
+    json!({
         "version": VERSION,
-        "fits": found.answers.iter().map(fit).collect::<Vec<_>>(),
+        "fits": found.answers.iter().map(answer).collect::<Vec<_>>(),
         "left_out": found.left_out.iter().map(left_out).collect::<Vec<_>>(),
         "unreadable": unreadable,
     })

@@ -1,15 +1,15 @@
 //! Implements `cargo gpumem fit`, which compares networks with cards.
 
-mod github;
-mod json;
-mod junit;
-mod table;
+pub mod github;
+pub mod json;
+pub mod junit;
+pub mod table;
 
 use crate::Failure;
 use crate::answer::{Answer, answers};
 use crate::artefacts::networks_of;
 use crate::built::{ANOTHER_VERSION, chosen, unread};
-use crate::files;
+use crate::models;
 use crate::options::{Fit, Format};
 use crate::output::print;
 use crate::text::{bytes, name};
@@ -17,10 +17,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
-    let (built, arguments) = match arguments.files()? {
-        Some((files, overrides)) => (files::networks(files, &overrides)?, &arguments.of_files()),
-        None => (chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?, arguments),
-    };
+    if let Some(overrides) = arguments.of_files()? {
+        return models::run(arguments, &overrides);
+    }
+    let built = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
     let unreadable = built.unreadable;
     let found = answers(built, arguments)?;
     print(&match arguments.format {

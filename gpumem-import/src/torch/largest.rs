@@ -1,6 +1,7 @@
 //! The largest batch that PyTorch survives.
 
 use super::report::Report;
+use std::borrow::Borrow;
 
 /// The largest batch that is tried.
 const MOST: u64 = 1 << 20;
@@ -11,12 +12,12 @@ const MOST: u64 = 1 << 20;
 ///
 /// # Errors
 /// Returns the error of `predict`.
-pub fn largest_batch<E>(
+pub fn largest_batch<E, R: Borrow<Report>>(
     capacity: u64,
     expandable_segments: bool,
-    mut predict: impl FnMut(u64) -> Result<Report, E>,
+    mut predict: impl FnMut(u64) -> Result<R, E>,
 ) -> Result<Option<u64>, E> {
-    let mut fits = |batch: u64| Ok(predict(batch)?.fits(expandable_segments, capacity));
+    let mut fits = |batch: u64| Ok(predict(batch)?.borrow().fits(expandable_segments, capacity));
     if !fits(1)? {
         return Ok(None);
     }

@@ -1,0 +1,86 @@
+//! Answers for models in files as JSON: the keys of networks in crates, and those of the file.
+
+use super::{Model, PyTorch};
+use crate::answer::{Answer, Answers};
+use crate::fit::json::{VERSION, answer, left_out};
+use serde_json::{Value, json};
+
+/// Returns all answers, in bytes. Each has the keys of its file too.
+pub fn as_json(models: &[Model], found: &Answers) -> Value {
+    let row = |it: &Answer| {
+        let mut row = answer(it);
+        let model = models.iter().find(|model| model.file == it.file);
+        if let (Some(model), Some(row)) = (model, row.as_object_mut())
+            && let Value::Object(keys) = of_model(model)
+        {
+            row.extend(keys.into_iter().filter(|(key, _)| key != "file"));
+        }
+        row
+    };
+    json!({
+        "version": VERSION,
+        "fits": found.answers.iter().map(row).collect::<Vec<_>>(),
+        "left_out": found.left_out.iter().map(left_out).collect::<Vec<_>>(),
+        "unreadable": 0,
+        "files": models.iter().map(of_model).collect::<Vec<_>>(),
+    })
+}
+
+fn of_model(model: &Model) -> Value {
+    let missing = model.missing.iter().map(|missing| {
+        json!({
+            "operation": missing.operation,
+            "count": missing.count,
+            "first": missing.first,
+            "why": missing.why,
+        })
+    });
+    json!({
+        "file": model.file,
+        "name": model.name,
+        "origin": model.origin,
+        "parameters": model.parameters,
+        "flops_forward": model.flops_forward,
+        "operations": model.operations,
+        "expressible": model.missing.is_empty(),
+        "not_expressible": missing.collect::<Vec<_>>(),
+        "pytorch": match &model.pytorch {
+            Ok(pytorch) => of_pytorch(model, pytorch),
+            Err(why) => json!({ "why": why }),
+        },
+    })
+}
+
+fn of_pytorch(model: &Model, pytorch: &PyTorch) -> Value {
+    let report = &pytorch.report;
+    let on = pytorch.on.iter().map(|on| {
+        json!({
+            "card": crate::text::slug(on.device),
+            "fits": on.fits,
+            "fits_expandable": on.fits_expandable,
+            "max_batch": on.largest_batch.unwrap_or(0),
+        })
+    });
+    let purposes = report.by_purpose.iter().map(|(purpose, bytes)| (purpose.name().to_string(), json!(bytes)));
+    let modules = report.by_module.iter().map(|(module, bytes)| json!({ "module": module, "bytes": bytes }));
+    let phases = report.phases.iter().map(|(phase, bytes)| (phase.name().to_string(), json!(bytes)));
+    let unknown = report
+        .unknown
+        .iter()
+        .map(|unknown| json!({ "operation": unknown.operation, "count": unknown.count, "first": unknown.first }));
+    json!({
+        "batch": model.batch,
+        "optimizer": model.optimizer,
+        "allocated": report.allocated,
+        "at_least": report.at_least,
+        "reserved": pytorch.reserved,
+        "reserved_expandable": pytorch.reserved_expandable,
+        "states": report.states,
+        "at": report.at.to_string(),
+        "phases": phases.collect::<serde_json::Map<_, _>>(),
+        "categories": purposes.collect::<serde_json::Map<_, _>>(),
+        "modules": modules.collect::<Vec<_>>(),
+        "unknown": unknown.collect::<Vec<_>>(),
+        "cards": on.collect::<Vec<_>>(),
+    })
+}

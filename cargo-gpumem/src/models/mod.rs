@@ -1,0 +1,158 @@
+//! Answers for models in files, without a build: `cargo gpumem fit model.pt2`.
+
+mod json;
+mod pytorch;
+mod read;
+mod table;
+
+use crate::Failure;
+use crate::answer::{Answers, all_cards, answers, asked};
+use crate::built::Built;
+use crate::network::Network;
+use crate::options::{Fit, Format};
+use crate::output::print;
+use crate::plan::steps;
+use crate::{files, fit};
+use gpumem_core::Precision;
+use gpumem_core::memory::budget::Budget;
+use gpumem_core::report::Device;
+use gpumem_import::tree;
+use gpumem_language::source::{Mistake, Overrides, declared};
+use pytorch::{Prediction, PyTorch};
+use read::{Missing, USUAL_OPTIMIZER};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The batch of a step for which none is named.
+const USUAL_BATCH: u64 = 32;
+
+/// What is known of a model in a file.
+pub struct Model {
+    pub file: String,
+    /// The format, and the framework that wrote it.
+    pub origin: String,
+    pub name: String,
+    pub batch: u64,
+    pub optimizer: String,
+    pub precision: &'static str,
+    pub parameters: u64,
+    /// Floating-point operations of one sample's forward pass. `None` if the language does not have all of them.
+    pub flops_forward: Option<u64>,
+    /// The operations of the file.
+    pub operations: usize,
+    /// The operations that the language does not have.
+    pub missing: Vec<Missing>,
+    /// The budget on the first device.
+    pub budget: Option<Budget>,
+    /// The prediction of PyTorch's memory, or the reason why there is none.
+    pub pytorch: Result<PyTorch, String>,
+}
+
+/// True if an argument names a file, and no network.
+pub fn is_file(argument: &str) -> bool {
+    is_source(argument) || ends(argument, "pt2") || ends(argument, "onnx")
+}
+
+fn is_source(argument: &str) -> bool {
+    ends(argument, "rs")
+}
+
+fn ends(argument: &str, end: &str) -> bool {
+    Path::new(argument).extension().is_some_and(|other| other.eq_ignore_ascii_case(end))
+}
+
+/// Compares the networks in files with cards: those of the command line, or all.
+pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> {
+    let devices = asked(arguments).unwrap_or_else(all_cards);
+    let (sources, files): (Vec<String>, Vec<String>) =
+        arguments.networks.iter().cloned().partition(|file| is_source(file));
+    let mut built = match sources.is_empty() {
+        true => Built::default(),
+        false => files::networks(&sources, overrides)?,
+    };
+    let mut models = Vec::new();
+    for file in &files {
+        let (model, network) = model(file, arguments, overrides, &devices)?;
+        built.networks.extend(network);
+        models.push(model);
+    }
+    let names_cards =
+        built.networks.iter().any(|network| network.train.iter().chain(&network.infer).any(|it| !it.cards.is_empty()));
+    let arguments = Fit {
+        networks: Vec::new(),
+        all: arguments.all || arguments.cards.is_empty() && !names_cards,
+        ..arguments.clone()
+    };
+    let found = match built.networks.is_empty() {
+        true => Answers { answers: Vec::new(), left_out: built.left_out },
+        false => answers(built, &arguments)?,
+    };
+    print(&match arguments.format {
+        Format::Table => table::text(&models, &found),
+        Format::Json => format!("{:#}\n", json::as_json(&models, &found)),
+        Format::Github => fit::github::annotations(&found),
+        Format::Junit => fit::junit::report(&found)?,
+    })?;
+    let refused = found.answers.iter().any(|answer| answer.left().is_err());
+    let has_no_answer = models.iter().any(|model| !model.missing.is_empty());
+    Ok(ExitCode::from(if has_no_answer { 2 } else { u8::from(refused && !arguments.all) }))
+}
+
+/// Reads a model, plans the network that it is, and predicts its memory in PyTorch.
+fn model(
+    file: &str,
+    arguments: &Fit,
+    overrides: &Overrides,
+    devices: &[Device],
+) -> Result<(Model, Option<Network>), Failure> {
+    let path = Path::new(file);
+    let samples = arguments.settings.samples().unwrap_or(USUAL_BATCH);
+    let optimizer = arguments.file.optimizer.clone().unwrap_or_else(|| USUAL_OPTIMIZER.into());
+    let options = tree::Options {
+        name: path.file_name().and_then(|name| name.to_str()).unwrap_or(file).to_string(),
+        batch: samples,
+        optimizer: USUAL_OPTIMIZER.into(),
+        loss: None,
+        fields: Vec::new(),
+    };
+    let imported = read::model(path, &options, arguments.file.inference)?;
+    let network = match &imported.source {
+        Some(source) => {
+            let failure = |mistakes: Vec<Mistake>| {
+                mistakes.iter().map(|it| format!("{file}: {it}")).collect::<Vec<_>>().join("\n")
+            };
+            Some(files::network(file, declared(source, overrides).map_err(failure)?))
+        }
+        None => None,
+    };
+    let steps = network.as_ref().map(|network| steps(network, &arguments.settings)).transpose()?;
+    let step = steps.as_ref().and_then(|steps| steps.first());
+    let headroom = arguments.headroom.unwrap_or(0);
+    let planned = match (step, devices.first()) {
+        (Some(step), Some(&device)) => Some((step.within(&device.aim(), device, headroom)?, device)),
+        _ => None,
+    };
+    let batch = match planned {
+        Some(((_, largest), _)) if arguments.settings.takes_largest() => largest.max(1),
+        _ => samples,
+    };
+    let budget = planned.map(|((budget, _), device)| budget.with_reserve(device.reserve()));
+    let precision = arguments.settings.precision;
+    let predicted = Prediction::new(&imported.model, (precision, &optimizer), &arguments.file);
+    let model = Model {
+        file: file.to_string(),
+        origin: imported.model.source.clone(),
+        name: network.as_ref().map_or_else(|| options.name.clone(), |network| network.name.clone()),
+        batch,
+        optimizer,
+        precision: precision.unwrap_or(Precision::F32).name(),
+        parameters: imported.parameters,
+        flops_forward: step.map(|step| step.plan.macs().saturating_mul(2)),
+        operations: imported.operations,
+        missing: imported.missing,
+        // A plan of the largest batch is in the table of cards.
+        budget: budget.filter(|_| !arguments.settings.takes_largest()),
+        pytorch: predicted.and_then(|predicted| predicted.at(batch, devices)),
+    };
+    Ok((model, network))
+}

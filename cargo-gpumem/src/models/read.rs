@@ -1,0 +1,89 @@
+//! Reads a model of PyTorch, and writes it as a network.
+
+use crate::Failure;
+use gpumem_import::batch;
+use gpumem_import::lift::{Lifted, Unknown, lift};
+use gpumem_import::model::Model;
+use gpumem_import::tree;
+use gpumem_language::source::Mistake;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The optimizer of a step for which none is named.
+pub const USUAL_OPTIMIZER: &str = "AdamW {}";
+
+/// A kind of operations that the language does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// The operation, as ATen calls it. Empty if the model as a whole cannot be written.
+    pub operation: String,
+    pub count: usize,
+    /// The module of the first one.
+    pub first: String,
+    pub why: String,
+}
+
+/// A model of PyTorch in a file, with the network that it is.
+pub struct Imported {
+    /// The model at the batch of the request, for which its framework's memory is predicted.
+    pub model: Model,
+    pub parameters: u64,
+    /// The network as source. `None` if it cannot be written.
+    pub source: Option<String>,
+    pub missing: Vec<Missing>,
+    pub operations: usize,
+}
+
+/// Reads a model, and writes it as a network.
+pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Result<Imported, Failure> {
+    let model = gpumem_import::open(path, is_for_inference)?;
+    let parameters = model.parameters();
+    let operations = model.nodes.len();
+    let Some(batch) = batch::Batch::follow(&model) else {
+        let why = "it was exported with a batch of 1, which cannot be told from other dimensions of 1; export it with a batch of 2";
+        return Err(format!("{}: {why}", path.display()).into());
+    };
+    let lifted = lift(&model, &batch);
+    let mut missing = kinds(&lifted);
+    let source = match missing.is_empty() {
+        true => written(&model, &batch, &lifted, options).map_err(|why| missing.push(whole(why))).ok(),
+        false => None,
+    };
+    Ok(Imported { model, parameters, source, missing, operations })
+}
+
+/// Writes a model that was lifted whole, with functions and repeats; as one list of layers if those cannot be read again.
+fn written(model: &Model, batch: &batch::Batch, lifted: &Lifted, options: &tree::Options) -> Result<String, String> {
+    let network = tree::Network::new(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?;
+    let text = network.to_string();
+    let Err(mistakes) = gpumem_language::source::resolve(&text) else { return Ok(text) };
+    let flat = tree::Network::flat(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?.to_string();
+    match gpumem_language::source::resolve(&flat) {
+        Ok(_) => Ok(flat),
+        Err(_) => Err(said(&mistakes, &text)),
+    }
+}
+
+/// Returns mistakes with their lines.
+fn said(mistakes: &[Mistake], text: &str) -> String {
+    let line =
+        |mistake: &Mistake| text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default().trim().to_string();
+    let first = mistakes.first().map(|mistake| format!("{}, in `{}`", mistake.message, line(mistake)));
+    first.unwrap_or_else(|| "it has no layers".into())
+}
+
+fn whole(why: String) -> Missing {
+    Missing { operation: String::new(), count: 1, first: String::new(), why }
+}
+
+/// Returns the operations that are missing by kind, the most frequent first.
+fn kinds(lifted: &Lifted) -> Vec<Missing> {
+    let mut kinds: BTreeMap<(&str, &str), Missing> = BTreeMap::new();
+    for Unknown { op, place, reason, .. } in &lifted.unknown {
+        let missing = || Missing { operation: op.clone(), count: 0, first: place.clone(), why: reason.clone() };
+        kinds.entry((op, reason)).or_insert_with(missing).count += 1;
+    }
+    let mut kinds: Vec<Missing> = kinds.into_values().collect();
+    kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.operation.cmp(&b.operation)));
+    kinds
+}
