@@ -110,14 +110,14 @@ fn of_network(
         let before = answers.len();
         let headroom = arguments.headroom.unwrap_or(step.plan.headroom);
         // As the compiler does, plans once for all cards that the network names, but separately for each card of the command line.
+        let largest = arguments.settings.takes_largest();
         let Some(asked) = asked else {
-            for card in &step.plan.cards {
-                answers.push(at(
-                    network,
-                    step,
-                    (Device::Known(card), &step.plan.cards, headroom),
-                    &arguments.settings,
-                )?);
+            let cards = &step.plan.cards;
+            let devices: Vec<Device> = cards.iter().map(|card| Device::Known(card)).collect();
+            let most =
+                (largest && !devices.is_empty()).then(|| step.at_largest(cards, &devices, headroom)).transpose()?;
+            for device in devices {
+                answers.push(answer(most.as_ref().unwrap_or(step), device, cards, headroom)?);
             }
             let is_covered =
                 together.iter().any(|together| !together.cards.is_empty() && asks_about(together, network, step));
@@ -132,7 +132,8 @@ fn of_network(
             continue;
         };
         for device in asked {
-            answers.push(at(network, step, (*device, &device.aim(), headroom), &arguments.settings)?);
+            let most = largest.then(|| step.at_largest(&device.aim(), &[*device], headroom)).transpose()?;
+            answers.push(answer(most.as_ref().unwrap_or(step), *device, &device.aim(), headroom)?);
         }
     }
     Ok(without)

@@ -97,7 +97,7 @@ struct Change {
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
-    arguments.plan.settings.check()?;
+    arguments.plan.settings.refuse_largest()?;
     let now = complete(networks_of(&arguments.plan.build, Path::new("."), None)?, ANOTHER_VERSION)?;
     if !arguments.plan.build.quiet {
         say(&format!("the same at {}:", arguments.revision));

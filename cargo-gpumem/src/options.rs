@@ -90,7 +90,7 @@ impl Build {
 /// Options of the program that is planned.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
-    /// Samples in a step, instead of those in the source; for `fit` also `largest`, the most that fit each card
+    /// Samples in a step instead of those in the source, or `largest`: the most that fit
     #[arg(long, value_name = "N", value_parser = batch)]
     pub batch: Option<Batch>,
     /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of the precision in the source
@@ -98,86 +98,35 @@ pub struct Settings {
     pub precision: Option<Precision>,
 }
 
+/// The samples in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    Samples(u64),
+    /// The most that fit the cards that are asked about.
+    Largest,
+}
+
 impl Settings {
-    /// Returns the samples in a step, if a number is given.
+    /// Returns the number of samples. `None` if there is none, or the largest is asked for.
     pub fn samples(&self) -> Option<u64> {
         match self.batch {
-            Some(Batch::Of(samples)) => Some(samples),
+            Some(Batch::Samples(samples)) => Some(samples),
             Some(Batch::Largest) | None => None,
         }
     }
 
-    /// True for `--batch largest`.
-    pub fn takes_largest(&self) -> bool {
-        self.batch == Some(Batch::Largest)
-    }
-
-    /// Fails for `--batch largest`, which has an answer for a card alone.
-    pub fn check(&self) -> Result<(), String> {
-        if self.takes_largest() {
-            Err("`--batch largest` is for `cargo gpumem fit`; write a number".into())
-        } else {
-            Ok(())
+    /// Fails if the largest batch is asked for, since a command without cards has none.
+    pub fn refuse_largest(&self) -> Result<(), String> {
+        match self.takes_largest() {
+            true => Err("`--batch largest` is for `cargo gpumem fit`; write a number of samples".into()),
+            false => Ok(()),
         }
     }
 
-    /// Returns these settings with another batch.
-    pub fn with_samples(&self, samples: u64) -> Settings {
-        Settings { batch: Some(Batch::Of(samples)), ..self.clone() }
+    /// True if the largest batch is asked for.
+    pub fn takes_largest(&self) -> bool {
+        self.batch == Some(Batch::Largest)
     }
-}
-
-/// The samples in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batch {
-    Of(u64),
-    /// As many as fit.
-    Largest,
-}
-
-/// Options of models in files.
-#[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Models in files")]
-pub struct FileOptions {
-    /// Another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
-    #[arg(long, value_name = "O")]
-    pub optimizer: Option<String>,
-    /// Another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
-    #[arg(long, value_name = "C", value_parser = checkpoint)]
-    pub checkpoint: Option<String>,
-    /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
-    #[arg(long)]
-    pub inference: bool,
-    /// How PyTorch's memory is counted: as by its allocator on a card, or by its tracker on a CPU with for-loop optimizers
-    #[arg(long, value_enum, default_value = "card", value_name = "R")]
-    pub pytorch_rules: Counting,
-    /// How PyTorch updates parameters, instead of its default
-    #[arg(long, value_enum, value_name = "U")]
-    pub pytorch_update: Option<Implementation>,
-    /// PyTorch's kernels of attention: fused ones, or products and a softmax as on older cards
-    #[arg(long, value_enum, default_value = "fused", value_name = "A")]
-    pub attention: Kernels,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Counting {
-    #[default]
-    Card,
-    Tracker,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Implementation {
-    Foreach,
-    ForLoop,
-    Fused,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Kernels {
-    #[default]
-    Fused,
-    Math,
 }
 
 /// Networks and cards to plan, and the format of the answer.
@@ -238,8 +187,8 @@ impl Fit {
             overrides.set("checkpoint", checkpoint)?;
         }
         // A network without constants has no batch. Others keep theirs in the blueprint, as networks of a build do.
-        if let Some(samples) = self.settings.samples() {
-            overrides.set_default("batch", &samples.to_string())?;
+        if self.settings.batch.is_some() {
+            overrides.set_default("batch", &self.settings.samples().unwrap_or(1).to_string())?;
         }
         Ok((files > 0).then_some(overrides))
     }
@@ -376,6 +325,16 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+fn batch(text: &str) -> Result<Batch, String> {
+    if text.eq_ignore_ascii_case("largest") {
+        return Ok(Batch::Largest);
+    }
+    match text.parse() {
+        Ok(samples) if samples > 0 => Ok(Batch::Samples(samples)),
+        _ => Err("write a number of samples from 1 on, or `largest`".into()),
+    }
+}
+
 fn precision(text: &str) -> Result<Precision, String> {
     let plain = |text: &str| text.to_lowercase().replace(['(', ')', '-', '_', ' '], "");
     let found = Precision::ALL.into_iter().find(|precision| plain(precision.name()) == plain(text));
@@ -457,6 +416,17 @@ mod tests {
         }
         assert_eq!(precision("mixed-bf16"), Ok(Precision::Mixed(Half::Bf16)));
         assert!(precision("fp8").is_err());
+    }
+
+    #[test]
+    fn a_batch_is_a_number_or_the_largest() {
+        assert_eq!(
+            ["32", "largest", "Largest"].map(batch),
+            [Ok(Batch::Samples(32)), Ok(Batch::Largest), Ok(Batch::Largest)]
+        );
+        for wrong in ["0", "-1", "1.5", "", "most"] {
+            assert!(batch(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -69,9 +69,9 @@ fn one_step(
     settings: &Settings,
 ) -> Result<PlannedProgram, Failure> {
     let name = &network.name;
-    // The largest batch is searched from a plan of any batch.
-    let samples = settings.samples().or(settings.takes_largest().then_some(1));
-    let batch = samples.or(written.batch).ok_or_else(|| {
+    // The largest batch is searched from a plan of any.
+    let any = settings.takes_largest().then_some(1);
+    let batch = settings.samples().or(written.batch).or(any).ok_or_else(|| {
         format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
     })?;
     let written = Written { precision: settings.precision.unwrap_or(written.precision), ..written.clone() };
@@ -128,6 +128,28 @@ impl PlannedProgram {
     /// Returns the longest cache that fits: see [`Planned::longest_cache`].
     pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
         self.plan.longest_cache(aim, room)
+    }
+
+    /// Returns the program at the largest batch that fits all these devices, planned for the target cards `aim`. At batch 1 if none fits.
+    pub fn at_largest(
+        &self,
+        aim: &[&'static Card],
+        devices: &[Device],
+        headroom: u64,
+    ) -> Result<PlannedProgram, Failure> {
+        let mut least = u64::MAX;
+        for device in devices {
+            least = least.min(self.within(aim, *device, headroom)?.1);
+        }
+        let plan = self.named(self.plan.at(least.max(1)))?;
+        Ok(PlannedProgram {
+            title: self.title.clone(),
+            label: self.label.clone(),
+            package: self.package.clone(),
+            file: self.file.clone(),
+            plan,
+            ..*self
+        })
     }
 
     fn named<T>(&self, planned: Result<T, NotPlanned>) -> Result<T, Failure> {

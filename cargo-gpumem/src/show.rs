@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
-    arguments.plan.settings.check()?;
+    arguments.plan.settings.refuse_largest()?;
     let built = networks_of(&arguments.plan.build, Path::new("."), None)?;
     let unreadable = built.unreadable;
     print(&report(built, arguments)?)?;

@@ -30,8 +30,9 @@ use gpumem_core::memory::record::{MAGIC, digest};
 use gpumem_core::memory::refusal::together;
 use gpumem_core::memory::target_cards::{Environment, TargetCards};
 use gpumem_core::program::Program;
+use gpumem_language::source::{Overrides, Text};
 use numbers::Numbers;
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
 /// A function to fuzz, with its seeds: the inputs that mutation starts from.
@@ -79,9 +80,10 @@ impl Target {
 }
 
 /// All targets, by name.
-const TARGETS: [Target; 18] = [
+const TARGETS: [Target; 19] = [
     Target::text("network", network, seeds::networks, mutate::tokens),
     Target::text("items", items, seeds::items, mutate::tokens),
+    Target::text("source", source, seeds::sources, mutate::tokens),
     Target::text("record", record, seeds::records, mutate::record),
     Target::text("blueprint", blueprint, seeds::blueprints, mutate::bytes),
     Target::text("caches", caches, seeds::caches, mutate::bytes),
@@ -147,6 +149,39 @@ pub fn items(data: &[u8]) {
     assert_parses::<syn::File>("`fits!`", &gpumem_language::fits(tokens.clone()));
     assert_parses::<syn::Expr>("`max_batch!`", &gpumem_language::max_batch(tokens));
     forget_places();
+}
+
+/// Reads an input as a text with networks. Of one that is the contents of `network!`, the macro must write the blueprint that is read.
+pub fn source(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(found) = Text::read(text) else { return forget_places() };
+    for name in found.names() {
+        let _ = found.resolve(Some(&name));
+        let read = found.declared(Some(&name), &Overrides::default());
+        if let Ok(network) = read
+            && !network.is_largest
+            && let Some(written) = tokens_of(data).and_then(|tokens| blueprint_in(gpumem_language::network(tokens)))
+        {
+            assert!(network.blueprint.encode() == written, "the macro writes another blueprint of {name}");
+        }
+    }
+    forget_places();
+}
+
+/// Returns the blueprint in an expansion of `network!`. `None` if the network has mistakes.
+fn blueprint_in(expansion: TokenStream) -> Option<Vec<u8>> {
+    let trees: Vec<TokenTree> = expansion.into_iter().collect();
+    trees.iter().enumerate().find_map(|(at, tree)| match tree {
+        TokenTree::Group(group) => blueprint_in(group.stream()),
+        TokenTree::Ident(name) if name == "__BLUEPRINT" => trees[at..].iter().find_map(|tree| match tree {
+            TokenTree::Literal(literal) => match syn::Lit::new(literal.clone()) {
+                syn::Lit::ByteStr(bytes) => Some(bytes.value()),
+                _ => None,
+            },
+            _ => None,
+        }),
+        _ => None,
+    })
 }
 
 /// Reads the bytes of a binary as `cargo gpumem show` or `cargo gpumem diff` does.

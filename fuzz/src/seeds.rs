@@ -77,6 +77,17 @@ pub fn networks() -> Vec<Vec<u8>> {
     [written("network"), own.collect()].concat()
 }
 
+/// Returns networks as [`networks`] does, each alone and, with modules of blocks after it, in a file.
+pub fn sources() -> Vec<Vec<u8>> {
+    let blocks = b"blocks! { pub mod parts { fn twice(n: usize) -> Block { [repeat(2, Linear(n))] } } }";
+    let in_file = |text: &Vec<u8>| [b"network! { ", text.as_slice(), b" } ", blocks].concat();
+    let alone = networks();
+    let used = b"network! { pub struct Net; use blocks parts; fn forward(x: Features<8>) -> Features<8> { [parts::twice(8)] } } ";
+    let mut all: Vec<Vec<u8>> = alone.iter().map(in_file).collect();
+    all.push([&used[..], blocks].concat());
+    [alone, all].concat()
+}
+
 /// Returns contents of macros other than `network!`.
 pub fn items() -> Vec<Vec<u8>> {
     let own = macros(|name| ["blocks", "operation", "fits", "max_batch"].contains(&name));

@@ -192,7 +192,6 @@ fn slices_are_parts_of_their_cards() {
 #[test]
 fn the_share_of_the_host_is_documented() {
     let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
-    let (macros, language) = (read("../gpumem-macros/Cargo.toml"), read("../gpumem-language/Cargo.toml"));
     for (name, seen, left) in [
         ("Jetson Orin NX 16GB", "15,388 MiB seen", "2,560 MiB of it left to the host"),
         ("NVIDIA GB10 (DGX Spark)", "122,502 MiB seen", "11,776 MiB of it left to the host"),

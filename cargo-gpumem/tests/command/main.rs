@@ -1,5 +1,6 @@
 //! The command on a crate of its own.
 
+mod files;
 mod left_out;
 
 use serde_json::Value;

@@ -121,10 +121,9 @@ pub struct Planned {
     pub step: Option<String>,
     tables: OwnedTables,
     convolution_workspace: u64,
-    /// The blueprint of a step whose recomputation depends on the cards. `None` for others.
-    recomputed: Option<Blueprint>,
-    /// The blueprint of a program that keeps a cache. `None` for others.
-    cached: Option<Blueprint>,
+    blueprint: Blueprint,
+    /// True if the network has `INFER`.
+    infers: bool,
     /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
     budgets: RefCell<BTreeMap<u64, ByBatch>>,
 }
@@ -179,10 +178,25 @@ impl Planned {
             step: blueprint.step_name().filter(|_| training).map(String::from),
             tables,
             convolution_workspace: written.convolution_workspace,
-            recomputed: (training && blueprint.takes_what_fits()).then(|| blueprint.clone()),
-            cached: (!training && blueprint.cached.is_some()).then(|| blueprint.clone()),
+            blueprint: blueprint.clone(),
+            infers,
             budgets: RefCell::default(),
         })
+    }
+
+    /// Lowers and plans the program at another batch.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn at(&self, batch: u64) -> Result<Planned, NotPlanned> {
+        let written = Written {
+            batch: Some(batch),
+            precision: self.precision,
+            headroom: self.headroom,
+            convolution_workspace: self.convolution_workspace,
+            cards: self.cards.clone(),
+        };
+        Planned::new(&self.blueprint, &written, batch, [self.training, self.infers])
     }
 
     /// Returns the samples that are in memory at once: the batch, or a micro-batch.
@@ -254,12 +268,13 @@ impl Planned {
         own: u64,
         [least, leanest]: [u64; 2],
     ) -> Result<(Budget, u64), NotPlanned> {
-        let Some(blueprint) = &self.recomputed else {
+        // The recomputation of other steps does not depend on the cards.
+        if !self.training || !self.blueprint.takes_what_fits() {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
-        };
+        }
         let sizes = self.sizes(aim);
         let tables_within = |room: u64| -> Result<OwnedTables, NotPlanned> {
-            let program = blueprint.chosen(&sizes, room)?;
+            let program = self.blueprint.chosen(&sizes, room)?;
             Ok(tables(program.as_ref().unwrap_or(&self.program)))
         };
         let least = tables_within(least)?;
@@ -279,12 +294,12 @@ impl Planned {
     ///
     /// `None` if the network keeps no cache that grows with time steps. The length is doubled until it does not fit, and then bisected.
     pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
-        let blueprint = self.cached.as_ref()?;
-        let Cached { steps, chunk } = blueprint.cached?;
+        let Blueprint { graph, outputs, .. } = &self.blueprint;
+        let Cached { steps, chunk } = self.blueprint.cached.filter(|_| !self.training)?;
         self.tables.caches.iter().any(|&[_, _, steps, _]| steps > 0).then_some(())?;
         let fits = |steps: u64| {
             let cached = Cached { steps, chunk: chunk.min(steps) };
-            let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
+            let Ok(program) = lower_cached(graph, outputs, cached) else { return false };
             let tables = tables(&program);
             let limited = tables.as_tables().with_workspaces(self.sizes(aim).workspaces);
             budget_at(&limited, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)

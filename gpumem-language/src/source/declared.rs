@@ -72,10 +72,7 @@ fn of_readings(
     let is_generic = source.declaration.batch.is_some();
     let at_name = |message: String| vec![Mistake::at(name.span(), message)];
     let written = |reading: &Reading<'_>, blueprint: &Blueprint, training: bool| {
-        let mut written = written(reading, &source.module.constants, is_generic)?;
-        if is_generic {
-            written.batch = overrides.samples();
-        }
+        let mut written = written(reading, &source.module.constants, (is_generic, overrides.samples()))?;
         if reading.takes_largest || is_generic && overrides.takes_largest() {
             let batch = largest(readings, reading, (blueprint, &written), training);
             written.batch = Some(batch.map_err(|error| at_name(error.to_string()))?);
@@ -117,7 +114,13 @@ fn arena(step: &Blueprint, written: &Written) -> Result<u64, NotPlanned> {
 }
 
 /// Returns the settings of a constant. Fails if one of them is an expression that only a compiler evaluates.
-fn written(reading: &Reading<'_>, constants: &[Constant], is_generic: bool) -> Result<Written, Vec<Mistake>> {
+///
+/// `given` is a batch for a generic network, or for one whose own batch is such an expression.
+fn written(
+    reading: &Reading<'_>,
+    constants: &[Constant],
+    (is_generic, given): (bool, Option<u64>),
+) -> Result<Written, Vec<Mistake>> {
     let number = |known: Option<u64>, name: &str| {
         let field = || reading.settings?.fields.iter().find(|field| field.name == name);
         let evaluated = known.or_else(|| number(&field()?.value, constants));
@@ -126,8 +129,9 @@ fn written(reading: &Reading<'_>, constants: &[Constant], is_generic: bool) -> R
         evaluated.ok_or_else(|| vec![Mistake::at(reading.place_of(name).start, message())])
     };
     let batch = match reading.known_batch {
-        _ if is_generic || reading.takes_largest => None,
-        batch => Some(number(batch, "batch")?),
+        _ if is_generic => given,
+        _ if reading.takes_largest => None,
+        known => Some(number(known, "batch").or_else(|mistakes| given.ok_or(mistakes))?),
     };
     let mut cards = Vec::new();
     for card in reading.cards.iter().chain(crate::settings::cards::SELECTED) {

@@ -89,7 +89,11 @@ impl Overrides {
     pub fn set_cards(&mut self, cards: &[&Card]) {
         let names: Vec<&str> = cards.iter().map(|card| card.constant).collect();
         self.fields.retain(|given| given.name != "cards");
-        self.fields.push(Override { name: "cards".into(), value: format!("[{}]", names.join(", ")), is_default: false });
+        self.fields.push(Override {
+            name: "cards".into(),
+            value: format!("[{}]", names.join(", ")),
+            is_default: false,
+        });
     }
 
     /// Returns the value of `batch`, if that is a number.
