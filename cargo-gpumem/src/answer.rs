@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::built::Built;
 use crate::network::{LeftOut, Network, has_instance};
-use crate::options::{Fit, Settings};
+use crate::options::Fit;
 use crate::output::warn;
 use crate::plan::{PlannedProgram, steps};
 use crate::together::Together;
@@ -159,23 +159,6 @@ pub fn asked(arguments: &Fit) -> Option<Vec<Device>> {
         return Some(all_cards());
     }
     (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
-}
-
-/// Returns the answer for a step on a device, planned for the target cards `aim`, at the batch of the settings.
-fn at(
-    network: &Network,
-    step: &PlannedProgram,
-    (device, aim, headroom): (Device, &[&'static Card], u64),
-    settings: &Settings,
-) -> Result<Answer, Failure> {
-    if !settings.takes_largest() {
-        return answer(step, device, aim, headroom);
-    }
-    let (_, most) = step.within(aim, device, headroom)?;
-    // If no sample fits, the answer says what one needs.
-    let steps = steps(network, &settings.with_samples(most.max(1)))?;
-    let step = steps.iter().find(|other| other.plan.training == step.plan.training).unwrap_or(step);
-    answer(step, device, aim, headroom)
 }
 
 /// Returns the answer for a step on a device, planned for the target cards `aim`.

@@ -129,6 +129,51 @@ impl Settings {
     }
 }
 
+/// Options of models and sources in files.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Networks in files")]
+pub struct FileOptions {
+    /// Another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
+    #[arg(long, value_name = "O")]
+    pub optimizer: Option<String>,
+    /// Another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    #[arg(long, value_name = "C", value_parser = checkpoint)]
+    pub checkpoint: Option<String>,
+    /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
+    #[arg(long)]
+    pub inference: bool,
+    /// How PyTorch's memory is counted: as by its allocator on a card, or by its tracker on a CPU with for-loop optimizers
+    #[arg(long, value_enum, default_value = "card", value_name = "R")]
+    pub pytorch_rules: Counting,
+    /// How PyTorch updates parameters, instead of its default
+    #[arg(long, value_enum, value_name = "U")]
+    pub pytorch_update: Option<Implementation>,
+    /// PyTorch's kernels of attention: fused ones, or products and a softmax as on older cards
+    #[arg(long, value_enum, default_value = "fused", value_name = "A")]
+    pub attention: Kernels,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Counting {
+    #[default]
+    Card,
+    Tracker,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Implementation {
+    Foreach,
+    ForLoop,
+    Fused,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Kernels {
+    #[default]
+    Fused,
+    Math,
+}
+
 /// Networks and cards to plan, and the format of the answer.
 #[derive(Args)]
 pub struct Plan {
@@ -295,14 +340,6 @@ pub fn too_old(card: &Card) -> String {
     let mut text = Message::<256>::new();
     card.append_too_old(&mut text);
     text.as_str().into()
-}
-
-fn batch(text: &str) -> Result<Batch, String> {
-    if text.eq_ignore_ascii_case("largest") {
-        return Ok(Batch::Largest);
-    }
-    let samples = text.parse().ok().filter(|&samples: &u64| samples > 0);
-    samples.map(Batch::Of).ok_or_else(|| "write a number from 1, or `largest`".into())
 }
 
 /// Returns a value of `checkpoint` as it is written in `TRAIN`.
