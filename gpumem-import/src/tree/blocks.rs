@@ -1,10 +1,11 @@
 //! Makes functions of units: those that differ only in numbers, or in one branch, are one function.
 
 use super::Refusal;
-use super::element::{Argument, Body, Element, Function, Kind, Parameter, Value, visit_mut};
+use super::element::{Argument, Body, Element, Function, Functions, Kind, Parameter, Value, visit_mut, visit_values};
 use super::repeat;
 use super::unify::{Branch, COLUMNS, Column, Sort, Unifier};
 use super::units::{Node, Units};
+use super::words::{Names, identifier, is_container};
 use crate::lift::Literal;
 use crate::model::ValueId;
 use std::collections::{BTreeMap, HashMap};
@@ -13,12 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 const MOST_PARAMETERS: usize = 6;
 /// The most different bodies of which one function is made.
 const MOST_BODIES: usize = 64;
-
-/// A network as functions.
-pub(super) struct Functions {
-    pub all: Vec<Function>,
-    pub forward: Body,
-}
 
 /// A function and the arguments with which it is a unit.
 type Made = (usize, Vec<Argument>);
@@ -47,9 +42,7 @@ pub(super) fn functions(units: &Units<'_>, inputs: &[ValueId]) -> Result<Functio
     let mut forward = super::lists::body(units, network, inputs)?;
     maker.resolve(&mut forward)?;
     repeat::fold(&mut forward);
-    let mut functions = Functions { all: maker.functions, forward };
-    super::inline::inline(&mut functions);
-    Ok(functions)
+    Ok(Functions { all: maker.functions, forward })
 }
 
 struct Maker {
@@ -119,7 +112,7 @@ impl Maker {
             }
         }
         let class = &units.all[group[0]].class;
-        let is_container = super::units::is_container(class);
+        let is_container = is_container(class);
         let mut clusters: Vec<Vec<usize>> = Vec::new();
         for at in 0..distinct.len() {
             let found = clusters.iter_mut().find(|cluster| {
@@ -209,14 +202,8 @@ fn cost((function, arguments): &(Function, Vec<Vec<Argument>>)) -> usize {
 
 /// Puts parameters for values from elsewhere before the others, and numbers all that are layers.
 fn add_extra(function: &mut Function, extra: usize) {
-    let names: Vec<String> = function.parameters.iter().map(|parameter| parameter.name.clone()).collect();
-    let mut own = Vec::new();
-    for _ in 0..extra {
-        let name = super::names::unique("read".into(), |name| {
-            names.iter().any(|other| other == name) || own.iter().any(|other: &Parameter| other.name == name)
-        });
-        own.push(Parameter { name, kind: Kind::Block });
-    }
+    let mut names = Names::with(function.parameters.iter().map(|parameter| parameter.name.clone()));
+    let own: Vec<Parameter> = (0..extra).map(|_| Parameter { name: names.add("read".into()), kind: Kind::Block }).collect();
     function.parameters.splice(0..0, own);
     visit_values(&mut function.body, &mut |value| {
         if let Value::Parameter(index, ..) = value {
@@ -267,11 +254,11 @@ fn flag_name(list: &[Element]) -> String {
         Element::Call(call) => Some(call.path.clone()),
         _ => None,
     });
-    let first = path.and_then(|path| path.split('.').map(super::names::identifier).find(|name| !name.is_empty()));
+    let first = path.and_then(|path| path.split('.').map(identifier).find(|name| !name.is_empty()));
     match first {
         Some(name) => format!("has_{name}"),
         None => match list.first() {
-            Some(Element::Layer(layer)) => format!("has_{}", super::names::identifier(layer.kind)),
+            Some(Element::Layer(layer)) => format!("has_{}", identifier(layer.kind)),
             _ => "has_more".into(),
         },
     }
@@ -396,10 +383,9 @@ impl Parameters {
         {
             self.all[first].name = "inner".into();
         }
-        for index in 0..self.all.len() {
-            let (before, rest) = self.all.split_at_mut(index);
-            let name = super::names::identifier(&rest[0].name);
-            rest[0].name = super::names::unique(name, |name| before.iter().any(|other| other.name == name));
+        let mut names = Names::default();
+        for chosen in &mut self.all {
+            chosen.name = names.add(identifier(&chosen.name));
         }
     }
 
@@ -413,7 +399,7 @@ impl Parameters {
                 list.len() <= 1 && list.iter().all(|element| matches!(element, Element::Layer(layer) if layer.branches.is_none()))
             });
             let wanted = if is_activation { "activation" } else { "inside" };
-            let name = super::names::unique(wanted.into(), |name| self.all.iter().any(|other| other.name == name));
+            let name = Names::with(self.all.iter().map(|other| other.name.clone())).add(wanted.into());
             self.all.push(Chosen {
                 name,
                 kind: Kind::Block,
@@ -502,34 +488,4 @@ fn fill(chosen: &mut Chosen, column: &Column, times: u64, over: u64) -> bool {
         }
     }
     agrees && overlaps
-}
-
-/// Calls `visit` with every value in a function, also inside of tuples.
-pub(super) fn visit_values(body: &mut Body, visit_one: &mut impl FnMut(&mut Value)) {
-    let mut of_element = |element: &mut Element| match element {
-        Element::Layer(layer) | Element::Tied(_, layer) => {
-            let options = layer.options.iter_mut().map(|(_, value)| value);
-            layer.arguments.iter_mut().chain(options).for_each(|value| visit_value(value, visit_one));
-        }
-        Element::Call(call) => {
-            for argument in &mut call.arguments {
-                if let Argument::Value(value) = argument {
-                    visit_value(value, visit_one);
-                }
-            }
-        }
-        Element::Repeat(repeat) => visit_value(&mut repeat.times, visit_one),
-        _ => {}
-    };
-    visit_mut(&mut body.elements, &mut of_element);
-    for (_, element) in &mut body.lets {
-        visit_mut(std::slice::from_mut(element), &mut of_element);
-    }
-}
-
-fn visit_value(value: &mut Value, visit_one: &mut impl FnMut(&mut Value)) {
-    match value {
-        Value::Tuple(all) => all.iter_mut().for_each(|value| visit_value(value, visit_one)),
-        other => visit_one(other),
-    }
 }

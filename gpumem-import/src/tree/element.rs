@@ -78,7 +78,7 @@ pub struct Call {
 /// The same elements several times, each with parameters of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeat {
-    /// How often.
+    /// The number of rounds.
     pub times: Value,
     /// The elements of a round. Names are those of the first round.
     pub body: Vec<Element>,
@@ -163,6 +163,14 @@ pub struct Function {
     pub body: Body,
 }
 
+/// A network as functions.
+pub struct Functions {
+    /// The functions, each before those that call it.
+    pub all: Vec<Function>,
+    /// The contents of `forward`.
+    pub forward: Body,
+}
+
 impl Element {
     /// Returns the lists directly inside of this element.
     pub fn lists(&self) -> Vec<&Vec<Element>> {
@@ -227,5 +235,35 @@ pub fn visit_mut(list: &mut [Element], visit_one: &mut impl FnMut(&mut Element))
         for inner in element.lists_mut() {
             visit_mut(inner, visit_one);
         }
+    }
+}
+
+/// Calls `visit` with every value in a function, also inside of tuples.
+pub fn visit_values(body: &mut Body, visit_one: &mut impl FnMut(&mut Value)) {
+    let mut of_element = |element: &mut Element| match element {
+        Element::Layer(layer) | Element::Tied(_, layer) => {
+            let options = layer.options.iter_mut().map(|(_, value)| value);
+            layer.arguments.iter_mut().chain(options).for_each(|value| visit_value(value, visit_one));
+        }
+        Element::Call(call) => {
+            for argument in &mut call.arguments {
+                if let Argument::Value(value) = argument {
+                    visit_value(value, visit_one);
+                }
+            }
+        }
+        Element::Repeat(repeat) => visit_value(&mut repeat.times, visit_one),
+        _ => {}
+    };
+    visit_mut(&mut body.elements, &mut of_element);
+    for (_, element) in &mut body.lets {
+        visit_mut(std::slice::from_mut(element), &mut of_element);
+    }
+}
+
+fn visit_value(value: &mut Value, visit_one: &mut impl FnMut(&mut Value)) {
+    match value {
+        Value::Tuple(all) => all.iter_mut().for_each(|value| visit_value(value, visit_one)),
+        other => visit_one(other),
     }
 }

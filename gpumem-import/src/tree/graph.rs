@@ -29,9 +29,7 @@ pub(super) struct Graph {
 
 impl Graph {
     pub(super) fn new(lifted: &Lifted, model: &Model) -> Graph {
-        let mut layers = lifted.layers.clone();
-        grow_concatenations(&mut layers);
-        join_sums(&mut layers, &lifted.outputs, model);
+        let mut layers = simplified(lifted, model).layers;
         copy_constants(&mut layers, &lifted.outputs);
         let mut graph = Graph {
             layers,
@@ -73,6 +71,17 @@ impl Graph {
             true => Ok(()),
             false => Err(Refusal("no layer makes an output".into())),
         }
+    }
+
+    /// True if a value is computed from another one.
+    pub(super) fn reaches(&self, from: ValueId, to: ValueId) -> bool {
+        let mut reached: HashSet<ValueId> = HashSet::from([from]);
+        for layer in &self.layers {
+            if layer.inputs.iter().any(|input| reached.contains(input)) {
+                reached.insert(layer.output);
+            }
+        }
+        reached.contains(&to)
     }
 
     /// Moves layers that no input reaches into the innermost module around all layers that read them.
@@ -129,6 +138,14 @@ impl Graph {
             _ => Some((key.rsplit_once('.').map_or(String::new(), |(path, _)| path.to_string()), false)),
         }
     }
+}
+
+/// Returns lifted layers with one join of several: a concatenation goes on with an earlier one, and a sum has all of its summands.
+pub fn simplified(lifted: &Lifted, model: &Model) -> Lifted {
+    let mut layers = lifted.layers.clone();
+    grow_concatenations(&mut layers);
+    join_sums(&mut layers, &lifted.outputs, model);
+    Lifted { layers, outputs: lifted.outputs.clone(), unknown: lifted.unknown.clone() }
 }
 
 fn common(a: &Rc<[Module]>, b: &Rc<[Module]>) -> Rc<[Module]> {

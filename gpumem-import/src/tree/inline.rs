@@ -1,9 +1,7 @@
 //! Writes small functions where they are called.
 
-use super::blocks::{Functions, visit_values};
-use super::element::{Argument, Body, Call, Element, Function, Name, Value, visit, visit_mut};
-use super::names::numbered;
-use super::units::is_container;
+use super::element::{Argument, Body, Call, Element, Function, Functions, Name, Value, visit, visit_mut, visit_values};
+use super::words::{is_container, numbered};
 use crate::lift::Literal;
 
 /// Functions of so few elements that are called once are written at the call.
@@ -163,27 +161,22 @@ fn product(value: &Value, times: u64, over: u64) -> Option<Value> {
     }
 }
 
-/// Removes functions that nothing calls.
+/// Puts functions into the order in which they are read, and removes those that nothing calls.
 fn remove_unused(functions: &mut Functions) {
-    let mut is_used = vec![false; functions.all.len()];
-    mark(&functions.forward, &mut is_used);
-    // Functions call those before them only.
-    for index in (0..functions.all.len()).rev() {
-        if is_used[index] {
-            mark(&functions.all[index].body, &mut is_used);
+    let mut order: Vec<usize> = Vec::new();
+    let mut open = called(&functions.forward);
+    open.reverse();
+    while let Some(function) = open.pop() {
+        if !order.contains(&function) {
+            order.push(function);
+            open.extend(called(&functions.all[function].body).into_iter().rev());
         }
     }
-    let mut numbers = vec![0; is_used.len()];
-    let mut next = 0;
-    for (number, used) in numbers.iter_mut().zip(&is_used) {
-        *number = next;
-        next += usize::from(*used);
-    }
-    let mut used = is_used.iter();
-    functions.all.retain(|_| used.next().copied().unwrap_or(false));
+    let mut old: Vec<Option<Function>> = std::mem::take(&mut functions.all).into_iter().map(Some).collect();
+    functions.all = order.iter().filter_map(|&index| old[index].take()).collect();
     let renumber = |element: &mut Element| {
         if let Element::Call(call) = element {
-            call.function = numbers[call.function];
+            call.function = order.iter().position(|other| *other == call.function).unwrap_or(0);
         }
     };
     for body in functions.all.iter_mut().map(|function| &mut function.body).chain([&mut functions.forward]) {
@@ -194,15 +187,17 @@ fn remove_unused(functions: &mut Functions) {
     }
 }
 
-/// Marks the functions that a body calls.
-fn mark(body: &Body, is_used: &mut [bool]) {
-    let mut mark_one = |element: &Element| {
+/// Returns the functions that a body calls, in their order.
+fn called(body: &Body) -> Vec<usize> {
+    let mut all = Vec::new();
+    let mut add = |element: &Element| {
         if let Element::Call(call) = element {
-            is_used[call.function] = true;
+            all.push(call.function);
         }
     };
-    visit(&body.elements, &mut mark_one);
     for (_, element) in &body.lets {
-        visit(std::slice::from_ref(element), &mut mark_one);
+        visit(std::slice::from_ref(element), &mut add);
     }
+    visit(&body.elements, &mut add);
+    all
 }

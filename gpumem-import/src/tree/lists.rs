@@ -5,6 +5,7 @@ use super::element::{Argument, Body, Call, Element, Name, Placed, Value, visit, 
 use super::flow::Flow;
 use super::graph::Graph;
 use super::units::{Node, Unit, Units};
+use super::words::{Names, identifier};
 use crate::lift::{Layer, Literal};
 use crate::model::ValueId;
 use std::collections::{HashMap, HashSet};
@@ -51,7 +52,7 @@ pub(super) fn body(units: &Units<'_>, unit: &Unit, inputs: &[ValueId]) -> Result
             let mut branches = Vec::new();
             for &output in outputs {
                 let mut branch = Vec::new();
-                writer.write(output, current, &mut branch);
+                writer.write(output, None, &mut branch);
                 branches.push(branch);
             }
             elements.push(Element::Outputs(branches));
@@ -75,6 +76,7 @@ struct Writer<'u> {
 #[derive(Default)]
 struct Lets {
     all: Vec<(String, Element)>,
+    names: Names,
     /// The `let` of each node, and whether the node is a transposed use of it.
     of: HashMap<usize, (usize, bool)>,
 }
@@ -203,6 +205,9 @@ impl Writer<'_> {
             };
             let Some(key) = key else { continue };
             let Some(&owner) = first.get(&key) else {
+                if matches!(node, Node::Layer(layer) if graph.layers[layer].kind == "Tied") {
+                    return Err(Refusal(format!("`{key}` is tied to a layer that is not there")));
+                }
                 first.insert(key, index);
                 continue;
             };
@@ -227,6 +232,7 @@ impl Writer<'_> {
                     return Ok(false);
                 }
                 match (a.kind, b.kind) {
+                    ("Embedding" | "Linear", "Tied") => Ok(true),
                     ("Embedding" | "Linear", "Linear") if !b.flags.contains(&"transposed") => Ok(true),
                     _ => Err(Refusal::shared(a, b)),
                 }
@@ -243,10 +249,8 @@ impl Writer<'_> {
             Node::Layer(_) => key.rsplit_once('.').map_or(key, |(path, _)| path),
         };
         let segments = wanted.split('.').rev();
-        let name = segments.map(super::names::identifier).find(|name| !name.is_empty());
-        let name = super::names::unique(name.unwrap_or_else(|| "shared".into()), |name| {
-            self.lets.all.iter().any(|(other, _)| other == name)
-        });
+        let name = segments.map(identifier).find(|name| !name.is_empty());
+        let name = self.lets.names.add(name.unwrap_or_else(|| "shared".into()));
         let element = match self.flow.nodes[owner] {
             Node::Unit(unit) => {
                 Element::Call(Box::new(call(unit, &self.flow.units.all[unit], &self.unit.path, Vec::new())))
@@ -325,29 +329,27 @@ impl References<'_> {
         });
         remove_unread(&mut body.elements, &read);
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
-        let mut names: Vec<String> = Vec::new();
+        let mut names = Names::default();
+        let makers: HashMap<ValueId, Node> = unit.nodes.iter().map(|&node| (units.output(node), node)).collect();
         visit_mut(&mut body.elements, &mut |element| {
             if let Element::Tap(value) = element {
-                let wanted = super::names::of_value(units, unit, *value);
-                numbers.insert(*value, names.len());
-                *value = names.len();
-                names.push(super::names::unique(wanted, |name| names.iter().any(|other| other == name)));
+                let wanted = super::names::of_value(units, unit, makers.get(value).copied());
+                numbers.insert(*value, body.taps.len());
+                *value = body.taps.len();
+                body.taps.push(names.add(wanted));
             }
         });
-        visit_mut(&mut body.elements, &mut |element| match element {
-            Element::From(value) => {
-                let place = |values: &[ValueId]| values.iter().position(|other| other == value);
-                if let Some(input) = place(self.inputs) {
-                    *element = Element::Input(input);
-                } else if let Some(block) = place(self.blocks) {
-                    *element = Element::Block(block);
-                } else if let Some(number) = numbers.get(value) {
-                    *value = *number;
-                }
+        visit_mut(&mut body.elements, &mut |element| {
+            let Element::From(value) = element else { return };
+            let place = |values: &[ValueId]| values.iter().position(|other| other == value);
+            if let Some(input) = place(self.inputs) {
+                *element = Element::Input(input);
+            } else if let Some(block) = place(self.blocks) {
+                *element = Element::Block(block);
+            } else if let Some(number) = numbers.get(value) {
+                *value = *number;
             }
-            _ => {}
         });
-        body.taps = names;
     }
 }
 

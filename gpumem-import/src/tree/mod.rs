@@ -3,6 +3,7 @@
 //! * [`graph`] prepares the layers, and [`units`] finds the modules that can be functions.
 //! * [`flow`] and [`lists`] write the nodes of a function as a list, with joins, branches and taps.
 //! * [`repeat`] folds equal elements, and [`blocks`] with [`unify`] make one function of modules that differ in numbers or in one branch.
+//! * [`parts`] writes the modules that can be said, if the whole cannot.
 //! * [`names`] finds the names that must be printed, and [`print`] prints.
 
 mod blocks;
@@ -12,11 +13,16 @@ mod graph;
 mod inline;
 mod lists;
 mod names;
+mod parts;
 mod print;
 mod repeat;
 mod types;
 mod unify;
 mod units;
+mod words;
+
+pub use graph::simplified;
+pub use parts::{Said, parts};
 
 use crate::batch::Batch;
 use crate::lift::{Layer, Lifted};
@@ -124,7 +130,8 @@ impl Network {
 
     fn of_units(model: &Model, batch: &Batch, units: &units::Units<'_>, options: &Options) -> Result<Network, Refusal> {
         let inputs = types::read(model, units.graph);
-        let functions = blocks::functions(units, &inputs)?;
+        let mut functions = blocks::functions(units, &inputs)?;
+        inline::inline(&mut functions);
         types::network(model, batch, units.graph, options, &inputs, functions.forward, functions.all)
     }
 

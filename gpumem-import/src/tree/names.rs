@@ -5,85 +5,23 @@
 
 use super::element::{Body, Element, Function, Name, Value};
 use super::units::{Node, Unit, Units};
+use super::words::{Names, identifier, is_container, numbered, snake_case};
 use crate::lift::Literal;
-use crate::model::ValueId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Words that no name may be.
-const TAKEN: [&str; 66] = [
-    "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern", "false",
-    "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub",
-    "ref", "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
-    "virtual", "where", "while", "yield", "abstract", "repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint",
-    "lora", "init", "lengths", "segments", "name", "parameter", "forward",
-];
-
-/// Returns a text as an identifier in snake case. Empty if nothing of it can be one.
-pub(super) fn identifier(text: &str) -> String {
-    let mut name = String::new();
-    let mut before = '_';
-    for letter in text.chars() {
-        match letter {
-            'A'..='Z' => {
-                if before.is_ascii_lowercase() || before.is_ascii_digit() {
-                    name.push('_');
-                }
-                name.push(letter.to_ascii_lowercase());
-            }
-            'a'..='z' | '0'..='9' => name.push(letter),
-            _ if !name.is_empty() && !name.ends_with('_') => name.push('_'),
-            _ => {}
-        }
-        before = letter;
-    }
-    let name = name.trim_matches('_');
-    let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
-    match begins {
-        false => String::new(),
-        true if TAKEN.contains(&name) => format!("{name}_"),
-        true => name.to_string(),
-    }
-}
-
-/// Returns a name that is not taken: with a number after it if needed.
-pub(super) fn unique(name: String, is_taken: impl Fn(&str) -> bool) -> String {
-    if !is_taken(&name) {
-        return name;
-    }
-    let numbered = |number: usize| match name.ends_with(|last: char| last.is_ascii_digit()) {
-        true => format!("{name}_{number}"),
-        false => format!("{name}{number}"),
-    };
-    (2..).map(numbered).find(|name| !is_taken(name)).unwrap_or(name)
-}
-
-/// Returns a name for a value: the module that makes it, or the layer.
-pub(super) fn of_value(units: &Units<'_>, unit: &Unit, value: ValueId) -> String {
-    if unit.inputs.first() == Some(&value) {
-        return "arriving".into();
-    }
-    let maker = unit.nodes.iter().find(|node| units.output(**node) == value);
+/// Returns a name for the value of a node: its module, or the layer. `None` stands for the value that arrives.
+pub(super) fn of_value(units: &Units<'_>, unit: &Unit, maker: Option<Node>) -> String {
     let (path, kind) = match maker {
-        Some(Node::Unit(inner)) => (units.all[*inner].path.clone(), units.all[*inner].class.clone()),
+        Some(Node::Unit(inner)) => (units.all[inner].path.clone(), units.all[inner].class.clone()),
         Some(Node::Layer(layer)) => {
-            let layer = &units.graph.layers[*layer];
+            let layer = &units.graph.layers[layer];
             let path = layer.modules.last().map_or(String::new(), |module| module.path.clone());
             (if path == unit.path { String::new() } else { path }, layer.kind.to_string())
         }
-        None => (String::new(), "value".into()),
+        None => return "arriving".into(),
     };
     let mut segments = path.split('.').rev().map(identifier).filter(|segment| !segment.is_empty());
     segments.next().or(Some(identifier(&kind)).filter(|kind| !kind.is_empty())).unwrap_or_else(|| "value".into())
-}
-
-/// Splits the number off a path: `layer1.0` is `layer1` and 0, and `3` is `[]` and 3.
-pub(super) fn numbered(path: &str) -> Option<(&str, usize)> {
-    let (base, number) = path.rsplit_once('.').unwrap_or(("[]", path));
-    let is_plain = number == "0" || !number.starts_with('0') && number.bytes().all(|digit| digit.is_ascii_digit());
-    if !is_plain || number.is_empty() {
-        return None;
-    }
-    Some((base, number.parse().ok()?))
 }
 
 /// Chooses the segments of all calls, names the functions after them, and finds the names that are printed.
@@ -102,9 +40,15 @@ pub(super) fn choose(forward: &mut Body, functions: &mut [Function]) {
         });
     }
     name_functions(functions, &segments);
+    let functions_named: Vec<String> = functions.iter().map(|function| function.name.clone()).collect();
     let names: Vec<String> =
         functions.iter().map(|function| function.attribute.clone().unwrap_or_else(|| function.name.clone())).collect();
     for body in std::iter::once(forward).chain(functions.iter_mut().map(|function| &mut function.body)) {
+        // A `let` hides a function of its name.
+        let mut lets = Names::with(functions_named.iter().cloned());
+        for (name, _) in &mut body.lets {
+            *name = lets.add(std::mem::take(name));
+        }
         print_names(body, &names);
     }
 }
@@ -215,7 +159,8 @@ fn walk(
                 if let (Some((_, element)), Some(seen)) = (lets.get(*binding), seen.get_mut(*binding))
                     && !std::mem::replace(seen, true)
                 {
-                    visit_one(element, 1);
+                    // It is used at least twice, and only the first use has parameters.
+                    visit_one(element, if matches!(element, Element::Call(_)) { 2 } else { 1 });
                 }
             }
             Element::Repeat(repeat) if repeat.modules.is_none() => {
@@ -239,13 +184,15 @@ fn walk(
 
 /// Names functions after the segment of their calls if there is one, and after their class otherwise.
 fn name_functions(functions: &mut [Function], segments: &[BTreeMap<String, usize>]) {
-    let mut taken: HashSet<String> = HashSet::new();
+    // A parameter hides a function of its name.
+    let parameters = functions.iter().flat_map(|function| &function.parameters);
+    let mut taken = Names::with(parameters.map(|parameter| parameter.name.clone()));
     for (index, function) in functions.iter_mut().enumerate() {
         let all = segments.get(index).cloned().unwrap_or_default();
         let most = all.iter().max_by_key(|(segment, count)| (**count, std::cmp::Reverse(segment.len())));
         let most = most.map_or("", |(segment, _)| segment);
         let last = most.rsplit('.').next().unwrap_or("");
-        let is_container = super::units::is_container(&function.class);
+        let is_container = is_container(&function.class);
         let class = if is_container { contents(&function.body) } else { identifier(&function.class) };
         let class = Some(class).filter(|class| !class.is_empty());
         let is_only = all.len() == 1 && identifier(last) == last && !last.is_empty();
@@ -253,8 +200,7 @@ fn name_functions(functions: &mut [Function], segments: &[BTreeMap<String, usize
             true => last.to_string(),
             false => class.or(Some(identifier(last)).filter(|name| !name.is_empty())).unwrap_or_else(|| "block".into()),
         };
-        function.name = unique(wanted, |name| taken.contains(name));
-        taken.insert(function.name.clone());
+        function.name = taken.add(wanted);
         let total: usize = all.values().sum();
         let is_common = all.get(most).is_some_and(|count| 2 * count > total || all.len() == 1);
         function.attribute = Some(most.to_string()).filter(|most| is_common && *most != function.name);
@@ -314,6 +260,18 @@ fn print_names(body: &mut Body, names: &[String]) {
             repeat.printed = name_of_rounds(repeat);
         }
     });
+    // What is declared by a `let` has its name in paths.
+    for (name, element) in &mut body.lets {
+        match element {
+            Element::Call(call) => call.printed = Some(call.segment.clone()).filter(|segment| segment != name),
+            Element::Layer(layer) => {
+                if let Name::Path(path) = &layer.name {
+                    layer.printed = Some(path.clone()).filter(|path| path != name);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Returns the name of a repeat, which its only element then does not have.
@@ -329,16 +287,4 @@ fn name_of_rounds(repeat: &mut super::element::Repeat) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Returns the segment of a layer without a name: `batch_norm2d` for `BatchNorm2d`.
-fn snake_case(name: &str) -> String {
-    let mut snake = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() && !snake.is_empty() {
-            snake.push('_');
-        }
-        snake.extend(letter.to_lowercase());
-    }
-    snake
 }

@@ -70,7 +70,7 @@ impl Text {
             }
             return;
         }
-        let (mut at, mut is_long) = (WIDTH, false);
+        let (mut at, mut is_long, mut was_broken) = (WIDTH, false, true);
         for (index, item) in self.items.iter().enumerate() {
             let width = item.width() + 1;
             let group: usize = match item.leads {
@@ -85,7 +85,7 @@ impl Text {
             if is_full || item.leads && (at + 1 + group > WIDTH && inner + group <= WIDTH || is_long) {
                 new_line(out, inner);
                 at = inner;
-                is_long = is_full && !item.leads;
+                is_long = is_full && !item.leads && !was_broken;
             } else {
                 out.push(' ');
                 at += 1;
@@ -95,6 +95,7 @@ impl Text {
             out.push(',');
             at = if is_broken { WIDTH } else { at + width };
             is_long &= !is_broken;
+            was_broken = is_broken;
         }
         new_line(out, indent);
         out.push_str(self.end);

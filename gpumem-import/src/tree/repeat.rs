@@ -1,7 +1,7 @@
 //! Folds equal elements that follow each other into `repeat`.
 
 use super::element::{Argument, Body, Element, Name, Repeat, Value};
-use super::names::numbered;
+use super::words::numbered;
 use crate::lift::Literal;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -137,7 +137,7 @@ fn fold_list(list: &mut Vec<Element>, paths: &Paths, reads: &HashMap<usize, usiz
     }
 }
 
-/// How the paths of rounds differ.
+/// The ways in which the paths of rounds may differ.
 enum Rounds {
     /// Each call has the next number.
     Numbered,
@@ -171,6 +171,12 @@ fn verified(
         if !comparison.lists(first, other) || comparison.taps.iter().any(|(tap, _)| reads.get(tap) != reads_of(other).get(tap)) {
             break;
         }
+        let is_next = |base: &String| is_of_modules(&comparison.paths, base, round);
+        let base = pairs.first().unwrap_or(&comparison.paths).first().map(|(path, ..)| bases_above(path));
+        let goes_on = base.into_iter().flatten().any(|(base, _)| is_next(&base));
+        if !goes_on && !is_numbered(&comparison.paths, round, paths) {
+            break;
+        }
         pairs.push(comparison.paths);
     }
     let numbered_rounds = pairs.iter().enumerate().take_while(|(round, pairs)| is_numbered(pairs, round + 1, paths)).count();
@@ -184,17 +190,18 @@ fn verified(
     }
     let base = pairs.first()?.first().map(|(path, ..)| bases_above(path))?;
     base.into_iter().find_map(|(base, number)| {
-        let is_next = |(round, pairs): &(usize, &Vec<(String, String, bool)>)| {
-            let begins = |path: &str, number: usize| {
-                path.strip_prefix(&format!("{base}.{number}.")).map(String::from)
-            };
-            pairs.iter().all(|(a, b, _)| begins(a, 0).is_some_and(|rest| Some(rest) == begins(b, round + 1)))
-        };
+        let is_next = |(round, pairs): &(usize, &Vec<(String, String, bool)>)| is_of_modules(pairs, &base, round + 1);
         let count = pairs.iter().enumerate().take_while(is_next).count();
         let all: usize = pairs.first().map_or(0, Vec::len) * (count + 1);
         let is_whole = paths.below.get(&base) == Some(&all) && !paths.counts.contains_key(&base);
         (number == 0 && count > 0 && base != "[]" && is_whole).then_some((count + 1, Rounds::Modules(base)))
     })
+}
+
+/// True if the paths of a round are those of the first one, below a later number of a base.
+fn is_of_modules(pairs: &[(String, String, bool)], base: &str, round: usize) -> bool {
+    let (first, own) = (format!("{base}.0."), format!("{base}.{round}."));
+    pairs.iter().all(|(a, b, _)| a.strip_prefix(&first).is_some_and(|rest| Some(rest) == b.strip_prefix(&own)))
 }
 
 /// True if the paths of a round are those of the first one with later numbers.

@@ -1,7 +1,8 @@
 //! Inputs, outputs and settings of a network.
 
-use super::element::{Body, Function};
+use super::element::{Body, Element, Function};
 use super::graph::Graph;
+use super::words::{Names, identifier};
 use super::{Network, Options, Refusal, Signature, names};
 use crate::batch::Batch;
 use crate::model::{Model, ValueId};
@@ -26,17 +27,15 @@ pub(super) fn network(
         return Err(Refusal("no layer reads an input".into()));
     }
     names::choose(&mut forward, &mut functions);
-    let mut signatures: Vec<Signature> = Vec::new();
-    for &input in inputs {
-        let wanted = Some(names::identifier(&model.values[input].name)).filter(|name| !name.is_empty());
-        let is_taken = |name: &str| {
-            let is_input = signatures.iter().any(|other| other.name == name);
-            is_input || forward.taps.iter().any(|tap| tap == name) || forward.lets.iter().any(|(other, _)| other == name)
-        };
-        let name = names::unique(wanted.unwrap_or_else(|| "input".into()), is_taken);
-        signatures.push(Signature { name, kind: input_type(model, batch, graph, input) });
-    }
-    let (outputs, loss) = outputs(model, batch, graph);
+    let lets = forward.lets.iter().map(|(name, _)| name.clone());
+    let mut taken = Names::with(forward.taps.iter().cloned().chain(lets));
+    let signature = |&input: &ValueId| {
+        let wanted = Some(identifier(&model.values[input].name)).filter(|name| !name.is_empty());
+        let name = taken.add(wanted.unwrap_or_else(|| "input".into()));
+        Signature { name, kind: input_type(model, batch, graph, input) }
+    };
+    let signatures: Vec<Signature> = inputs.iter().map(signature).collect();
+    let (outputs, loss) = outputs(model, batch, graph, &forward);
     let mut train = vec![format!("batch: {}", options.batch), format!("optimizer: {}", options.optimizer)];
     train.push(format!("loss: {}", options.loss.clone().unwrap_or(loss)));
     train.extend(options.fields.iter().cloned());
@@ -51,7 +50,7 @@ fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -60,7 +59,7 @@ fn with_commas(number: u64) -> String {
 }
 
 /// Returns the name of a struct: `TimmHrnetW18Small` of `timm_hrnet_w18_small.pt2`.
-fn struct_name(file: &str) -> String {
+pub(super) fn struct_name(file: &str) -> String {
     let stem = file.rsplit(['/', '\\']).next().unwrap_or(file);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let mut name = String::new();
@@ -107,29 +106,63 @@ fn input_type(model: &Model, batch: &Batch, graph: &Graph, input: ValueId) -> St
 }
 
 /// Returns the types of the outputs, and a loss that suits them.
-fn outputs(model: &Model, batch: &Batch, graph: &Graph) -> (Vec<String>, String) {
-    let has_tokens = model.inputs.iter().any(|&input| !model.values[input].dtype.is_float());
-    let mut types = Vec::new();
-    let mut loss = "Mse";
-    for (index, &output) in model.outputs.iter().enumerate() {
-        let shape = sample(model, batch, output);
-        let text = sizes(&shape);
-        let made = graph.outputs.get(index).and_then(|output| graph.makers.get(output)).map(|&maker| graph.layers[maker].kind);
-        let is_class = matches!(made, Some("Linear" | "Flatten" | "LogSoftmax" | "Conv2d" | "GlobalAvgPool"));
-        let is_only = model.outputs.len() == 1;
-        let kind = match shape.len() {
-            1 if is_class && is_only => "Logits",
-            1 => "Features",
-            2 if has_tokens && is_only && made == Some("Linear") => "TokenLogits",
-            2 => "Sequence",
-            3 => "Map",
-            4 => "Volume",
+fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body) -> (Vec<String>, String) {
+    let all: Vec<(Vec<u64>, Option<&str>)> = (0..model.outputs.len())
+        .map(|index| {
+            let made = graph.outputs.get(index).and_then(|output| graph.makers.get(output));
+            (sample(model, batch, model.outputs[index]), made.map(|&maker| graph.layers[maker].kind))
+        })
+        .collect();
+    let losses: Vec<&str> = all.iter().map(|(shape, made)| loss(model, batch, shape, *made)).collect();
+    let kind = |(shape, _): &(Vec<u64>, Option<&str>), loss: &str| {
+        let name = match (shape.len(), loss) {
+            (1, "Mse") => "Features",
+            (1, _) => "Logits",
+            (2, "Mse") => "Sequence",
+            (2, _) => "TokenLogits",
+            (3, _) => "Map",
+            (4, _) => "Volume",
             _ => "Values",
         };
-        if is_only && kind.ends_with("Logits") {
-            loss = if made == Some("LogSoftmax") { "Nll" } else { "CrossEntropy" };
-        }
-        types.push(format!("{kind}<{text}>"));
+        format!("{name}<{}>", sizes(shape))
+    };
+    let types: Vec<String> = all.iter().zip(&losses).map(|(output, loss)| kind(output, loss)).collect();
+    let Some(Element::Outputs(branches)) = forward.elements.last() else {
+        return (types, losses.first().unwrap_or(&"Mse").to_string());
+    };
+    if losses.iter().all(|loss| *loss == "Mse") {
+        return (types, "Mse".into());
     }
-    (types, loss.to_string())
+    // A term for each output. What another output is made of is trained by that.
+    let is_shared = types.iter().all(|kind| *kind == types[0]);
+    let terms = branches.iter().enumerate().filter_map(|(index, branch)| {
+        let [Element::From(tap)] = branch[..] else { return None };
+        let name = forward.taps.get(tap)?;
+        let is_inside = graph.outputs.iter().any(|other| *other != graph.outputs[index] && graph.reaches(graph.outputs[index], *other));
+        match (is_shared, is_inside && losses[index] == "Mse") {
+            (_, true) => None,
+            (true, _) => Some(format!("{}(from = {name})", losses[index])),
+            (false, _) => Some(format!("{}(from = {name}, target = {name}_target)", losses[index])),
+        }
+    });
+    let terms: Vec<String> = terms.collect();
+    (types, terms.join(" + "))
+}
+
+/// Returns a loss that suits an output of this shape, by the layer that makes it.
+fn loss(model: &Model, batch: &Batch, shape: &[u64], made: Option<&str>) -> &'static str {
+    let first = model.inputs.first().map(|&input| (sample(model, batch, input), model.values[input].dtype.is_float()));
+    let is_class = matches!(made, Some("Linear" | "Tied" | "Flatten" | "Conv2d" | "GlobalAvgPool"));
+    let has_tokens = first.as_ref().is_some_and(|(_, is_float)| !is_float);
+    match (shape, made) {
+        ([_] | [_, _], Some("LogSoftmax")) => "Nll",
+        ([_], _) if is_class => "CrossEntropy",
+        ([_, _], Some("Linear" | "Tied" | "Add")) if has_tokens => "CrossEntropy",
+        // A class for each pixel.
+        ([channels, height, width], _) => match first {
+            Some((image, true)) if image[1..] == [*height, *width] && image[0] != *channels && *channels > 1 => "CrossEntropy",
+            _ => "Mse",
+        },
+        _ => "Mse",
+    }
 }

@@ -1,6 +1,7 @@
 //! Finds the modules that can be functions: those with one value in, one out, and all of their parameters inside.
 
 use super::graph::Graph;
+use super::words::{is_container, numbered};
 use crate::model::ValueId;
 use std::collections::{HashMap, HashSet};
 
@@ -130,6 +131,10 @@ impl<'g> Units<'g> {
         }
         let inside: HashSet<usize> = members.iter().copied().collect();
         let is_shared = self.sharing(members, depth, &inside)?;
+        // Several uses of a function have numbers in their paths, and the parameters are those of the first one.
+        if is_shared && numbered(&module.path).is_none_or(|(_, number)| number > 0) {
+            return None;
+        }
         let (mut inputs, mut outputs): (Vec<ValueId>, Vec<ValueId>) = (Vec::new(), Vec::new());
         for &member in members {
             let layer = &self.graph.layers[member];
@@ -179,11 +184,6 @@ impl<'g> Units<'g> {
         // Each other call has all of them.
         others.values().all(|&count| count == own).then_some(!others.is_empty())
     }
-}
-
-/// True if a class only lists other modules.
-pub(super) fn is_container(class: &str) -> bool {
-    ["Sequential", "ModuleList", "ModuleDict"].contains(&class)
 }
 
 /// Returns the last part of a class, such as `Conv2d` of `torch.nn.modules.conv.Conv2d`.

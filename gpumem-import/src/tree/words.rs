@@ -1,0 +1,94 @@
+//! Words: identifiers, numbers in paths, and classes that are lists.
+
+use std::collections::{HashMap, HashSet};
+
+/// Words that no name may be.
+const TAKEN: [&str; 66] = [
+    "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern", "false",
+    "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub",
+    "ref", "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where", "while", "yield", "abstract", "repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint",
+    "lora", "init", "lengths", "segments", "name", "parameter", "forward",
+];
+
+/// Returns a text as an identifier in snake case. Empty if nothing of it can be one.
+pub(super) fn identifier(text: &str) -> String {
+    let mut name = String::new();
+    let mut before = '_';
+    for letter in text.chars() {
+        match letter {
+            'A'..='Z' => {
+                if before.is_ascii_lowercase() || before.is_ascii_digit() {
+                    name.push('_');
+                }
+                name.push(letter.to_ascii_lowercase());
+            }
+            'a'..='z' | '0'..='9' => name.push(letter),
+            _ if !name.is_empty() && !name.ends_with('_') => name.push('_'),
+            _ => {}
+        }
+        before = letter;
+    }
+    let name = name.trim_matches('_');
+    let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
+    match begins {
+        false => String::new(),
+        true if TAKEN.contains(&name) => format!("{name}_"),
+        true => name.to_string(),
+    }
+}
+
+/// Names that are all different.
+#[derive(Default)]
+pub(super) struct Names {
+    taken: HashSet<String>,
+    /// The next number to try after each name.
+    next: HashMap<String, usize>,
+}
+
+impl Names {
+    /// Returns names of which these are taken.
+    pub(super) fn with(taken: impl IntoIterator<Item = String>) -> Names {
+        Names { taken: taken.into_iter().collect(), next: HashMap::new() }
+    }
+
+    /// Adds a name: with a number after it if it is taken.
+    pub(super) fn add(&mut self, wanted: String) -> String {
+        let next = self.next.entry(wanted.clone()).or_insert(1);
+        let mut name = wanted.clone();
+        while self.taken.contains(&name) {
+            *next += 1;
+            let ends_in_digit = wanted.ends_with(|last: char| last.is_ascii_digit());
+            name = format!("{wanted}{}{next}", if ends_in_digit { "_" } else { "" });
+        }
+        self.taken.insert(name.clone());
+        name
+    }
+}
+
+/// Splits the number off a path: `layer1.0` is `layer1` and 0, and `3` is `[]` and 3.
+pub(super) fn numbered(path: &str) -> Option<(&str, usize)> {
+    let (base, number) = path.rsplit_once('.').unwrap_or(("[]", path));
+    let is_plain = number == "0" || !number.starts_with('0') && number.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_plain || number.is_empty() {
+        return None;
+    }
+    Some((base, number.parse().ok()?))
+}
+
+/// True if a class only lists other modules.
+pub(super) fn is_container(class: &str) -> bool {
+    ["Sequential", "ModuleList", "ModuleDict"].contains(&class)
+}
+
+/// Returns the segment of a layer without a name: `batch_norm2d` for `BatchNorm2d`.
+pub(super) fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}
