@@ -11,6 +11,7 @@ mod diff;
 mod facts;
 mod files;
 mod fit;
+mod import;
 mod models;
 mod network;
 mod options;
@@ -47,6 +48,7 @@ fn run() -> Result<ExitCode, Failure> {
     };
     match arguments.command {
         Command::Fit(arguments) => fit::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
-use gpumem_core::report::Device;
+pub use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_language::source::Overrides;
 use std::path::PathBuf;
@@ -35,6 +35,12 @@ pub enum Command {
                             named for are listed as left out."
     )]
     Fit(Fit),
+    /// Writes a model of PyTorch as a network, and its weights as safetensors.
+    #[command(
+        after_help = "Exit code 0: the whole model was written; 2: it was not, or a part of it with `--partial`. Export a model with \
+                      `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`."
+    )]
+    Import(Import),
     /// Shows the layers and the budget of one network, and the tensors that are alive at its peak.
     Show(Show),
     /// Compares every network with itself at another revision.
@@ -237,6 +243,46 @@ impl Fit {
         }
         Ok((files > 0).then_some(overrides))
     }
+}
+
+#[derive(Args)]
+pub struct Import {
+    /// The model: a file of `torch.export.save` or of ONNX
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The source file to write, instead of standard output
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+    /// A file of safetensors to write the weights to
+    #[arg(long, value_name = "PATH")]
+    pub weights: Option<PathBuf>,
+    /// Name of the network, instead of that of the file
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Samples in a step
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: Option<u64>,
+    /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)"
+    #[arg(long, value_name = "P", value_parser = precision)]
+    pub precision: Option<Precision>,
+    /// The optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
+    #[arg(long, value_name = "O")]
+    pub optimizer: Option<String>,
+    /// What is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    #[arg(long, value_name = "C", value_parser = checkpoint)]
+    pub checkpoint: Option<String>,
+    /// Cards that the network must fit: slugs with commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = device)]
+    pub cards: Vec<Device>,
+    /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
+    #[arg(long)]
+    pub inference: bool,
+    /// Write the modules that can be said, if the whole model cannot
+    #[arg(long)]
+    pub partial: bool,
+    /// Replace files that exist
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Args)]

@@ -11,6 +11,7 @@ pub mod model;
 pub mod read;
 pub mod torch;
 pub mod tree;
+pub mod weights;
 
 pub use error::Error;
 use model::Model;

@@ -2,8 +2,8 @@
 
 mod json;
 mod pytorch;
-mod read;
-mod table;
+pub mod read;
+pub mod table;
 
 use crate::Failure;
 use crate::answer::{Answers, all_cards, answers, asked};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The batch of a step for which none is named.
-const USUAL_BATCH: u64 = 32;
+pub const USUAL_BATCH: u64 = 32;
 
 /// What is known of a model in a file.
 pub struct Model {

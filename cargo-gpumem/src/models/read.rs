@@ -32,6 +32,25 @@ pub struct Imported {
     pub source: Option<String>,
     pub missing: Vec<Missing>,
     pub operations: usize,
+    batch: batch::Batch,
+    lifted: Lifted,
+}
+
+impl Imported {
+    /// Returns the modules that can be said as networks of their own, in one source. Empty if there are none.
+    pub fn parts(&self, options: &tree::Options) -> String {
+        let mut text = String::new();
+        for part in tree::parts(&self.model, &self.batch, &self.lifted, options) {
+            let source = part.network.to_string();
+            // A part of which not even the flat form is understood is left out.
+            if gpumem_language::source::resolve(&source).is_ok() {
+                let source =
+                    if text.is_empty() { &source } else { source.trim_start_matches("use gpumem::network;\n") };
+                text += source;
+            }
+        }
+        text
+    }
 }
 
 /// Reads a model, and writes it as a network.
@@ -49,7 +68,7 @@ pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Re
         true => written(&model, &batch, &lifted, options).map_err(|why| missing.push(whole(why))).ok(),
         false => None,
     };
-    Ok(Imported { model, parameters, source, missing, operations })
+    Ok(Imported { model, parameters, source, missing, operations, batch, lifted })
 }
 
 /// Writes a model that was lifted whole, with functions and repeats; as one list of layers if those cannot be read again.

@@ -1,6 +1,7 @@
 //! Answers for models in files as tables for people.
 
 use super::Model;
+use super::read::Missing;
 use crate::answer::Answers;
 use crate::fit;
 use crate::text::{bytes, count, name, table};
@@ -27,7 +28,7 @@ fn of_model(model: &Model) -> String {
         model.name,
         flops.unwrap_or_default(),
     );
-    text += &missing(model);
+    text += &missing(&model.missing, model.operations);
     text += &needs(model);
     text + &cards(model)
 }
@@ -38,24 +39,24 @@ fn tenths(number: u64, unit: u64) -> String {
 }
 
 /// Returns what the language does not have.
-fn missing(model: &Model) -> String {
-    if model.missing.is_empty() {
+pub fn missing(all: &[Missing], operations: usize) -> String {
+    if all.is_empty() {
         return String::new();
     }
-    let operations: usize = model.missing.iter().map(|missing| missing.count).sum();
-    let of = match model.missing.iter().all(|missing| missing.operation.is_empty()) {
+    let count: usize = all.iter().map(|missing| missing.count).sum();
+    let of = match all.iter().all(|missing| missing.operation.is_empty()) {
         true => String::new(),
-        false => format!(" {operations} of {} operations:", model.operations),
+        false => format!(" {count} of {operations} operations:"),
     };
     let mut text = format!("\nthe language of gpumem cannot say{of}\n");
-    for missing in model.missing.iter().take(MOST_MISSING) {
+    for missing in all.iter().take(MOST_MISSING) {
         let first = if missing.first.is_empty() { String::new() } else { format!(", first in {}", missing.first) };
         text += &match &missing.operation[..] {
             "" => format!("  {}\n", missing.why),
             operation => format!("  {operation}, {} times{first}: {}\n", missing.count, missing.why),
         };
     }
-    let more = model.missing.len().saturating_sub(MOST_MISSING);
+    let more = all.len().saturating_sub(MOST_MISSING);
     if more > 0 {
         text += &format!("  and {more} further kinds: `--format json` lists them\n");
     }

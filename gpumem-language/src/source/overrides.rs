@@ -85,6 +85,11 @@ impl Overrides {
         Err(format!("no optimizer is called {text}; {hint}"))
     }
 
+    /// Returns the value of a field, as it is written in `TRAIN`. `None` if the field was not set.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|given| given.name == name).map(|given| given.value.as_str())
+    }
+
     /// Sets the cards.
     pub fn set_cards(&mut self, cards: &[&Card]) {
         let names: Vec<&str> = cards.iter().map(|card| card.constant).collect();

@@ -39,8 +39,14 @@ impl Archive {
         Ok(Archive { path: path.into(), zip, prefix, left: MOST_DATA })
     }
 
+    /// Returns the bytes that a record says it has. `None` if there is none of this name.
+    pub(super) fn size(&mut self, name: &str) -> Option<u64> {
+        let index = self.zip.index_for_name(&format!("{}{name}", self.prefix))?;
+        Some(self.zip.by_index_raw(index).ok()?.size())
+    }
+
     /// Reads a record of at most `most` bytes. `None` if there is none of this name.
-    fn record(&mut self, name: &str, most: u64) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn record(&mut self, name: &str, most: u64) -> Result<Option<Vec<u8>>, Error> {
         let full = format!("{}{name}", self.prefix);
         let Some(index) = self.zip.index_for_name(&full) else { return Ok(None) };
         let record = self.zip.by_index(index).map_err(|error| damaged(&self.path, &format!("`{full}`: {error}")))?;

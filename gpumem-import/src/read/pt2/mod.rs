@@ -2,12 +2,14 @@
 
 mod archive;
 mod convert;
+mod elements;
 mod expression;
 mod schema;
 
 use crate::error::Error;
 use crate::model::Model;
 use archive::{Archive, damaged};
+pub(crate) use elements::Elements;
 use expression::Symbols;
 use schema::{Document, Hint, InputSpec, SymInt};
 use std::collections::BTreeSet;
@@ -46,6 +48,11 @@ impl Pt2 {
         }
         let stored = convert::stored(&mut archive, &document, path)?;
         Ok(Pt2 { path: path.into(), document, stored })
+    }
+
+    /// Opens the weights of the file.
+    pub(crate) fn elements(&self) -> Result<Elements, Error> {
+        Elements::open(&self.path)
     }
 
     /// Returns the symbols of the file, such as a batch size that it leaves open.
