@@ -41,6 +41,8 @@ pub struct Batch {
     pub axes: Vec<Option<Axis>>,
     /// The operations that mix samples, by their index in [`Model::nodes`].
     pub mixing: Vec<usize>,
+    /// The node that makes each value, among those that were visited.
+    pub(crate) makers: Vec<Option<usize>>,
 }
 
 impl Batch {
@@ -49,7 +51,7 @@ impl Batch {
     /// Returns `None` if the first input has no dimension, or one of a single sample: then it cannot be told from other dimensions of 1.
     pub fn follow(model: &Model) -> Option<Batch> {
         let size = model.batch.filter(|&batch| batch > 1)?;
-        let mut batch = Batch { size, axes: vec![None; model.values.len()], mixing: Vec::new() };
+        let mut batch = Batch { size, axes: vec![None; model.values.len()], mixing: Vec::new(), makers: vec![None; model.values.len()] };
         for &input in &model.inputs {
             if model.values[input].shape.first() == Some(&size) {
                 batch.axes[input] = Some(Axis::of(0));
@@ -64,12 +66,14 @@ impl Batch {
     /// Follows the batch through a node.
     pub(crate) fn visit(&mut self, model: &Model, index: usize) {
         let node = &model.nodes[index];
-        let found = rules::outputs(model, node, self);
+        let found = rules::outputs(model, node, self, &self.makers);
         let axes = found.unwrap_or_else(|rules::Mixes| {
             self.mixing.push(index);
             Vec::new()
         });
+        self.makers.resize(model.values.len(), None);
         for (position, &output) in node.outputs.iter().enumerate() {
+            self.makers[output] = Some(index);
             let axis = axes.get(position).or(axes.last()).copied().flatten();
             self.axes[output] = axis.filter(|axis| self.is_dimension(*axis, &model.values[output]));
         }

@@ -9,8 +9,8 @@ pub(super) struct Mixes;
 type Found = Result<Vec<Option<Axis>>, Mixes>;
 
 /// Returns the axis of each output; the last one stands for all that follow.
-pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch) -> Found {
-    let rule = Rule { model, node, batch };
+pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Option<usize>]) -> Found {
+    let rule = Rule { model, node, batch, makers };
     let one = |axis: Option<Axis>| Ok(vec![axis]);
     let op = node.op.strip_suffix('_').unwrap_or(&node.op);
     match op {
@@ -24,7 +24,8 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch) -> Found {
         "addmm" | "baddbmm" | "addbmm" => one(rule.product(&rule.inputs()[1..])?),
         "linear" | "bilinear" => one(rule.of("input").or(rule.of("input1"))),
         "einsum" => one(rule.einsum()?),
-        "embedding" | "embedding_bag" => one(rule.of("indices")),
+        "embedding" => one(rule.of("indices")),
+        "embedding_bag" => one(rule.of("indices").map(|_| Axis::of(0))),
         "index" => one(rule.indexed()?),
         "index_select" => rule.along(rule.of("self"), rule.dim("dim", 0)),
         "gather" | "take_along_dim" => rule.along(rule.of("index").or(rule.of("indices")), rule.dim("dim", 0)),
@@ -39,6 +40,9 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch) -> Found {
         "stack" => one(rule.stacked()?),
         "expand" | "expand_as" | "broadcast_to" => one(rule.expanded()),
         "repeat" | "tile" => one(rule.repeated()),
+        "repeat_interleave" => one(rule.interleaved()?),
+        "im2col" | "col2im" => one(rule.kept()?),
+        "unfold" => rule.along(rule.of("self"), rule.dim("dimension", 0)),
         "zeros" | "ones" | "full" | "empty" | "rand" | "randn" | "randint" | "arange" | "new_zeros" | "new_ones" | "new_full"
         | "new_empty" => one(rule.created()),
         "scaled_dot_product_attention" => one(rule.attended()?),
@@ -63,6 +67,7 @@ struct Rule<'m> {
     model: &'m Model,
     node: &'m Node,
     batch: &'m Batch,
+    makers: &'m [Option<usize>],
 }
 
 impl Rule<'_> {
@@ -215,10 +220,28 @@ impl Rule<'_> {
     }
 
     /// Returns the axis of `x[indices]`. Indices of one block of dimensions take its place; those of several come first.
+    /// Returns the axis of rows that were sorted, and are put back into the order that they had.
+    fn restored(&self, index: ValueId) -> Option<Axis> {
+        let maker = |value: ValueId| self.makers.get(value).copied().flatten().map(|maker| &self.model.nodes[maker]);
+        let inverse = maker(index)?;
+        let order = match (&inverse.op[..], inverse.argument("indices")) {
+            ("index_put_" | "index_put", Some(Argument::Tensors(indices))) => (*indices.first()?)?,
+            ("argsort", _) => inverse.tensor("self")?,
+            _ => return None,
+        };
+        let sort = maker(order).filter(|node| matches!(&node.op[..], "sort" | "argsort"))?;
+        self.batch.axes[sort.tensor("self")?].filter(|axis| axis.dim == 0 && self.shape(index).len() == 1)
+    }
+
     fn indexed(&self) -> Result<Option<Axis>, Mixes> {
         let Some(Argument::Tensors(indices)) = self.node.argument("indices") else { return Err(Mixes) };
         let places: Vec<usize> = (0..indices.len()).filter(|&dim| indices[dim].is_some()).collect();
         let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return Ok(self.of("self")) };
+        if let (&[0], Some(index)) = (&places[..], indices[0])
+            && let Some(axis) = self.restored(index)
+        {
+            return Ok(Some(axis));
+        }
         let is_block = last - first + 1 == places.len();
         let start = if is_block { first } else { 0 };
         let rank = indices.iter().flatten().map(|&index| self.shape(index).len()).max().unwrap_or(0);
@@ -311,6 +334,22 @@ impl Rule<'_> {
         let dim = repeats.iter().position(|&repeat| u64::try_from(repeat) == Ok(self.batch.size))?;
         let inner = output.get(dim)? / self.batch.size;
         Some(Axis { dim, before: 1, after: inner })
+    }
+
+    /// Returns the axis of a value whose elements are repeated one by one.
+    fn interleaved(&self) -> Result<Option<Axis>, Mixes> {
+        let Some((_, axis)) = self.first() else { return Ok(None) };
+        let Some(Argument::Int(_)) = self.node.argument("dim") else { return Err(Mixes) };
+        if self.dim("dim", 0) != axis.dim {
+            return Ok(Some(axis));
+        }
+        match self.node.argument("repeats") {
+            Some(Argument::Int(repeats)) => {
+                let repeats = u64::try_from(*repeats).map_err(|_| Mixes)?;
+                Ok(Some(Axis { after: axis.after.checked_mul(repeats).ok_or(Mixes)?, ..axis }))
+            }
+            _ => Err(Mixes),
+        }
     }
 
     /// Returns the axis of a new tensor: its first dimension if that is as large as the batch. A state of a recurrent layer has it second.

@@ -3,20 +3,30 @@
 //! Patterns of several operations come first: see [`patterns`]. What is left is lifted one operation after the other. A value that all
 //! samples share is lifted when something reads it, with [`Parameter`](Layer) or `Constant` as its source.
 
+mod axes;
+mod constants;
+mod einsum;
 mod elementwise;
+mod in_place;
 pub mod layer;
+mod lookup;
 mod movement;
 mod parameters;
+mod parts;
 mod patterns;
+mod recurrent;
+mod resize;
 mod view;
 mod weighted;
+mod weights;
 
+pub use constants::Table;
 pub use layer::{Layer, Literal};
 
 use crate::batch::Batch;
 use crate::fold::{Origin, origins};
-use crate::model::{Argument, Model, Node, State, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use crate::model::{Argument, Model, Node, State, StateKind, ValueId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What lifting makes of a model.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +35,14 @@ pub struct Lifted {
     pub layers: Vec<Layer>,
     /// The values that the network returns.
     pub outputs: Vec<ValueId>,
+    /// Values that are further inputs of the network, after those of the model: numbers that the model draws from the normal distribution.
+    pub noise: Vec<ValueId>,
+    /// Tables of numbers that are frozen parameters of the network.
+    pub tables: Vec<Table>,
     /// The operations that the language does not have.
     pub unknown: Vec<Unknown>,
+    /// Operations that the network has in another way than the model.
+    pub notes: Vec<Unknown>,
 }
 
 /// An operation that the language does not have.
@@ -53,9 +69,10 @@ pub fn lift(model: &Model, batch: &Batch) -> Lifted {
     let mut layers = lift.layers;
     retain_read(&mut layers, &outputs);
     patterns::tie(&mut layers);
+    let notes = lift.notes;
     let mut unknown = lift.unknown;
     unknown.sort_by_key(|unknown| unknown.node);
-    Lifted { layers, outputs, unknown }
+    Lifted { layers, outputs, noise: lift.noise, tables: lift.tables, unknown, notes }
 }
 
 /// Removes the layers that no output depends on.
@@ -95,16 +112,24 @@ pub(crate) struct Lift<'m> {
     pub(crate) states: HashMap<ValueId, usize>,
     /// Values that stand for another one.
     alias: HashMap<ValueId, ValueId>,
+    /// Values whose memory has been changed in place, with what is in it now.
+    changed: HashMap<ValueId, ValueId>,
     /// Nodes that a pattern has taken.
     pub(crate) taken: Vec<bool>,
     /// Layers that patterns put in the place of a node.
     planned: BTreeMap<usize, Vec<Layer>>,
-    /// Shared values that have been lifted.
+    /// Shared values: true if they have been lifted, false while they are.
     shared: HashMap<ValueId, bool>,
+    shared_depth: u32,
     /// Values of the language that no value of the model is: their shapes of a sample.
     made: Vec<Vec<u64>>,
+    /// Those of them that all samples share.
+    made_shared: HashSet<ValueId>,
     layers: Vec<Layer>,
+    noise: Vec<ValueId>,
+    tables: Vec<Table>,
     unknown: Vec<Unknown>,
+    notes: Vec<Unknown>,
     /// Rotary positions that were looked at.
     pub(crate) rotations: patterns::Rotations,
     /// Masks that were looked at.
@@ -135,12 +160,18 @@ impl<'m> Lift<'m> {
             makers,
             states: model.state.iter().enumerate().map(|(index, state)| (state.value, index)).collect(),
             alias: HashMap::new(),
+            changed: HashMap::new(),
             taken: vec![false; model.nodes.len()],
             planned: BTreeMap::new(),
             shared: HashMap::new(),
+            shared_depth: 0,
             made: Vec::new(),
+            made_shared: HashSet::new(),
             layers: Vec::new(),
+            noise: Vec::new(),
+            tables: Vec::new(),
             unknown: Vec::new(),
+            notes: Vec::new(),
             rotations: HashMap::new(),
             masks: HashMap::new(),
             relative: HashMap::new(),
@@ -171,13 +202,10 @@ impl<'m> Lift<'m> {
         if let Err(Refused(reason)) = self.lift(index) {
             self.report(index, reason);
         }
-        // What reads the changed value afterwards reads the result.
-        let is_in_place = node.op.ends_with('_') && !node.op.ends_with("__");
-        if let (true, Some(first), Some(&output)) = (is_in_place, node.tensors().next(), node.outputs.first()) {
-            let (first, output) = (self.resolve(first), self.resolve(output));
-            if first != output {
-                self.alias.insert(first, output);
-            }
+        if in_place::changes_first(node)
+            && let Err(Refused(reason)) = in_place::change(self, index)
+        {
+            self.report(index, reason);
         }
     }
 
@@ -186,41 +214,66 @@ impl<'m> Lift<'m> {
         let model = self.model;
         let node = &model.nodes[index];
         let op = node.op.strip_suffix('_').filter(|op| !op.ends_with('_')).unwrap_or(&node.op);
-        if weighted::lift(self, index, node, op)?
+        let is_lifted = weighted::lift(self, index, node, op)?
             || elementwise::lift(self, index, node, op)?
-            || movement::lift(self, index, node, op)?
-        {
-            return Ok(());
-        }
-        refuse("the language has no such operation")
+            || axes::lift(self, index, node, op)?
+            || lookup::lift(self, index, node, op)?
+            || parts::lift(self, index, node, op)?
+            || resize::lift(self, index, node, op)?
+            || movement::lift(self, index, node, op)?;
+        if is_lifted { Ok(()) } else { refuse(patterns::reason(node)) }
     }
 
     fn report(&mut self, index: usize, reason: String) {
-        let node = &self.model.nodes[index];
-        let place = if node.path().is_empty() { node.name.clone() } else { node.path().to_string() };
-        self.unknown.push(Unknown { node: index, op: node.op.clone(), place, reason });
+        let unknown = self.at(index, reason);
+        self.unknown.push(unknown);
     }
 
-    /// Returns the value that a value stands for.
-    pub(crate) fn resolve(&self, mut value: ValueId) -> ValueId {
+    /// Says what the network does in another way than an operation of the model.
+    pub(crate) fn note(&mut self, index: usize, reason: String) {
+        let note = self.at(index, reason);
+        self.notes.push(note);
+    }
+
+    fn at(&self, index: usize, reason: String) -> Unknown {
+        let node = &self.model.nodes[index];
+        let place = if node.path().is_empty() { node.name.clone() } else { node.path().to_string() };
+        Unknown { node: index, op: node.op.clone(), place, reason }
+    }
+
+    /// Returns the value that a value stands for: after a change in place, the changed one.
+    pub(crate) fn resolve(&self, value: ValueId) -> ValueId {
+        self.follow(self.changed.get(&value).copied().unwrap_or(value))
+    }
+
+    /// Returns the value that a value stands for, whatever has been changed in place since.
+    fn follow(&self, mut value: ValueId) -> ValueId {
         while let Some(&other) = self.alias.get(&value) {
             value = other;
         }
         value
     }
 
-    /// Makes a value stand for another one.
+    /// Makes a value stand for another one, which [`Lift::operand`] or [`Lift::resolve`] have returned.
     pub(crate) fn same(&mut self, value: ValueId, other: ValueId) {
-        let other = self.resolve(other);
-        if other != value {
+        let other = self.follow(other);
+        if self.follow(value) != other {
             self.alias.insert(value, other);
         }
+    }
+
+    /// Makes a value that has been changed in place stand for the changed one. Copies made before the change are as they were.
+    fn stand_for(&mut self, value: ValueId, changed: ValueId) {
+        self.changed.insert(value, changed);
     }
 
     /// Adds a layer in the place of a node.
     pub(crate) fn add(&mut self, index: usize, mut layer: Layer) {
         layer.node = index;
         layer.modules = self.model.nodes[index].modules.clone();
+        if layer.output >= self.model.values.len() && !layer.inputs.iter().any(|&input| self.is_batched(input)) {
+            self.made_shared.insert(layer.output);
+        }
         self.layers.push(layer);
     }
 
@@ -256,7 +309,7 @@ impl<'m> Lift<'m> {
 
     /// Returns a value that is between two layers of one operation, of this shape of a sample.
     pub(crate) fn between(&mut self, shape: &[u64]) -> ValueId {
-        self.made.push(shape.to_vec());
+        self.made.push(if shape.is_empty() { vec![1] } else { shape.to_vec() });
         self.model.values.len() + self.made.len() - 1
     }
 
@@ -276,6 +329,21 @@ impl<'m> Lift<'m> {
         self.origins.get(value).is_none_or(|origin| matches!(origin, Origin::Sample))
     }
 
+    /// True if each sample has a value of its own in the language.
+    pub(crate) fn is_batched(&self, value: ValueId) -> bool {
+        self.is_sample(value) && !self.made_shared.contains(&value)
+    }
+
+    /// True if an operation reads a value, or the network returns it.
+    pub(crate) fn is_read(&self, value: ValueId) -> bool {
+        !self.readers[value].is_empty() || self.model.outputs.contains(&value)
+    }
+
+    /// True if a value comes from random numbers alone.
+    pub(crate) fn is_random(&self, value: ValueId) -> bool {
+        matches!(self.origins.get(value), Some(Origin::Random))
+    }
+
     /// Returns the state that a value is. `None` if it is computed.
     pub(crate) fn state(&self, value: ValueId) -> Option<&'m State> {
         let model = self.model;
@@ -289,9 +357,102 @@ impl<'m> Lift<'m> {
     pub(crate) fn parameter(&self, node: &Node, name: &str) -> Result<Option<&'m str>> {
         let Some(value) = node.tensor(name) else { return Ok(None) };
         match self.state(value) {
-            Some(state) => Ok(Some(&state.key)),
+            Some(state) if name.starts_with("running_") || matches!(state.kind, StateKind::Parameter { .. }) => {
+                Ok(Some(&state.key))
+            }
+            Some(_) => refuse(format!("its {name} is a constant")),
             None => refuse(format!("its {name} is computed")),
         }
+    }
+
+    /// Returns a value that is joined with others to `output`, with its axes where those of a sample are.
+    ///
+    /// A value that all samples share may have an axis of one element where others have the batch. A sample has no such axis.
+    pub(crate) fn aligned(&mut self, index: usize, value: ValueId, output: ValueId) -> Result<ValueId> {
+        let shape = self.aligned_shape(value, output);
+        self.shaped(index, value, shape)
+    }
+
+    /// Returns a factor of a product, with its axes where those of a sample are.
+    fn aligned_product(&mut self, index: usize, value: ValueId, output: ValueId) -> Result<ValueId> {
+        let axis = self.batch.axes.get(output).copied().flatten();
+        // Rows and columns are never the batch of a value that all samples share.
+        let is_before = axis.is_some_and(|axis| axis.dim + 2 < self.model.values[output].shape.len());
+        if is_before { self.aligned(index, value, output) } else { self.operand(value) }
+    }
+
+    /// Returns the shape of a sample of a value that is joined with others to `output`.
+    fn aligned_shape(&self, value: ValueId, output: ValueId) -> Vec<u64> {
+        let shape = self.sample(value);
+        let axes = &self.batch.axes;
+        let (Some(None), Some(Some(axis))) = (axes.get(value), axes.get(output)) else { return shape };
+        let from_end = self.model.values[output].shape.len() - axis.dim;
+        let full = &self.model.values[value].shape;
+        match full.len().checked_sub(from_end) {
+            Some(dim) if axis.before * axis.after == 1 && full[dim] == 1 => {
+                let mut shape = full.clone();
+                shape.remove(dim);
+                if shape.is_empty() { vec![1] } else { shape }
+            }
+            _ => shape,
+        }
+    }
+
+    /// Returns a value under a shape of as many elements.
+    pub(crate) fn shaped(&mut self, index: usize, value: ValueId, shape: Vec<u64>) -> Result<ValueId> {
+        if self.sample(value) == shape {
+            return self.operand(value);
+        }
+        let output = self.between(&shape);
+        match self.origins.get(value).and_then(Origin::numbers).cloned() {
+            Some(tensor) if !self.changed.contains_key(&value) => {
+                let (_, numbers) = self.shared_tensor(value, &tensor)?;
+                let layer = self.constant(index, value, shape, numbers)?;
+                self.add(index, Layer { output, ..layer });
+            }
+            _ => movement::reshape(self, index, value, output)?,
+        }
+        Ok(self.resolve(output))
+    }
+
+    /// Refuses a value whose batch is not its first dimension alone: layers of maps and signals have the channels there.
+    pub(crate) fn needs_plain_batch(&self, value: ValueId) -> Result {
+        match self.batch.axes.get(value) {
+            Some(Some(axis)) if axis.dim != 0 || axis.before * axis.after != 1 => {
+                refuse("its samples are merged with another axis, or are not the first one")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns a value whose first dimension merges samples with others, as `[C, F, ..]`, and the `F` that are merged. `None` if the batch is
+    /// alone. Layers of maps with one axis more then leave `F` as it is. `axes` is the number of axes after the channels.
+    pub(crate) fn rows_apart(&mut self, index: usize, value: ValueId, axes: usize) -> Result<Option<(ValueId, u64)>> {
+        if self.needs_plain_batch(value).is_ok() {
+            return Ok(None);
+        }
+        let sample = self.sample(value);
+        let is_first = self.batch.axes[value].is_some_and(|axis| axis.dim == 0 && axis.before * axis.after != 1);
+        if !is_first || axes > 2 || sample.len() != axes + 2 {
+            return self.needs_plain_batch(value).map(|()| None);
+        }
+        let input = self.operand(value)?;
+        let mut turned = sample.clone();
+        turned.swap(0, 1);
+        let rows = self.between(&turned);
+        self.add(index, Layer::new("Transpose", input, rows).with(1i64).with(2i64));
+        Ok(Some((rows, sample[0])))
+    }
+
+    /// Adds a layer of `[C, F, ..]`, and brings its result back to `[F, C, ..]`.
+    pub(crate) fn add_rows_together(&mut self, index: usize, layer: Layer, output: ValueId) {
+        let mut turned = self.sample(output);
+        if turned.len() > 1 {
+            turned.swap(0, 1);
+        }
+        let inside = self.between(&turned);
+        self.add(index, Layer { output: inside, ..layer });
+        self.add(index, Layer::new("Transpose", inside, output).with(1i64).with(2i64));
     }
 
     /// Returns the dimension of the language that a dimension of the model is: the batch is 0. `None` if it is the batch.
@@ -303,6 +464,34 @@ impl<'m> Lift<'m> {
             Some(axis) if axis.dim as i64 == dim => None,
             Some(axis) if (axis.dim as i64) < dim => Some(dim),
             _ => Some(dim + 1),
+        }
+    }
+
+    /// True if a value is the only one that is made of its state, and one operation reads it.
+    pub(crate) fn is_only_use(&self, mut value: ValueId) -> bool {
+        for _ in 0..64 {
+            if self.states.contains_key(&value) {
+                return self.uses(value) <= 1;
+            }
+            let Some(maker) = self.makers[value].filter(|_| self.readers[value].len() <= 1) else { return false };
+            let Some(input) = self.model.nodes[maker].tensors().next() else { return false };
+            value = input;
+        }
+        false
+    }
+
+    /// Returns how many operations read a state, under all its names.
+    fn uses(&self, value: ValueId) -> usize {
+        let Some(&own) = self.states.get(&value) else { return 0 };
+        let owner = |index: usize| self.model.state[index].tied_to.unwrap_or(index);
+        let all = self.model.state.iter().enumerate().filter(|(index, _)| owner(*index) == owner(own));
+        all.map(|(_, state)| self.readers[state.value].len()).sum()
+    }
+
+    /// Forgets the readers whose results nothing reads.
+    pub(crate) fn forget_taken(&mut self) {
+        for readers in &mut self.readers {
+            readers.retain(|&reader| !self.taken[reader]);
         }
     }
 

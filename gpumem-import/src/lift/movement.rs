@@ -1,53 +1,87 @@
-//! Operations that move elements: shapes, orders of axes, parts, joins along an axis, pools and resizing.
+//! Operations that change shapes and the order of axes, and products of two values.
 
 use super::weighted::{of_one, tensor};
-use super::{Arguments, Layer, Lift, Literal, Result, refuse};
-use crate::model::{Argument, Node, ValueId};
+use super::{Arguments, Layer, Lift, Literal, Result, einsum, refuse};
+use crate::model::{Node, ValueId};
 
 /// Operations that return what they are given.
-const SAME: [&str; 12] = [
-    "contiguous", "clone", "alias", "detach", "lift_fresh_copy", "to", "type_as", "_to_copy", "float", "_assert_tensor_metadata", "expand_as", "identity",
+const SAME: [&str; 14] = [
+    "contiguous",
+    "clone",
+    "alias",
+    "detach",
+    "lift_fresh_copy",
+    "to",
+    "type_as",
+    "_to_copy",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "identity",
+    "requires_grad",
 ];
+/// Operations that return the same elements under another shape.
+const RESHAPES: [&str; 11] = [
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "flatten",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "reshape_as",
+    "view_as",
+    "atleast_2d",
+    "ravel",
+];
+/// The most axes of a sample in the language.
+const MOST_AXES: usize = 6;
 
 /// Lifts an operation that moves elements. False if it is another one.
 pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result<bool> {
-    let output = node.outputs.first().copied();
+    let Some(&output) = node.outputs.first() else {
+        // An assertion, or another operation without a result.
+        return Ok(true);
+    };
     match op {
         _ if SAME.contains(&op) => {
-            let (Some(output), Some(input)) = (output, node.tensors().next()) else { return Ok(true) };
-            if op == "expand_as" && lift.model.values[input].shape != lift.model.values[output].shape {
-                return expand(lift, index, node);
+            let Some(input) = node.tensors().next() else { return Ok(false) };
+            let dtypes = [input, output].map(|value| lift.model.values[value].dtype.is_float());
+            if dtypes[0] != dtypes[1] {
+                return refuse("it turns whole numbers into others, or the other way round");
             }
+            let input = lift.operand(input)?;
             lift.same(output, input);
         }
-        "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "squeeze" | "unsqueeze" | "reshape_as" | "view_as" => {
+        _ if RESHAPES.contains(&op) => reshape(lift, index, tensor(node, "self")?, output)?,
+        "transpose" | "t" | "permute" | "swapaxes" | "numpy_T" | "movedim" | "adjoint" | "swapdims" => {
+            permute(lift, index, node)?;
+        }
+        "expand" | "broadcast_to" | "expand_as" => {
             let input = tensor(node, "self")?;
-            reshape(lift, index, input, node.outputs[0])?;
+            let input = lift.aligned(index, input, output)?;
+            expand(lift, index, input, output)?;
         }
-        "transpose" | "t" | "permute" | "swapaxes" | "numpy_T" => permute(lift, index, node)?,
-        "expand" | "broadcast_to" => return expand(lift, index, node),
-        "select" | "unbind" => {
-            let input = tensor(node, "self")?;
-            let Some(dim) = lift.dim(input, node.int("dim").unwrap_or(0)) else { return refuse("it picks samples") };
-            let input = lift.operand(input)?;
-            for (place, &output) in node.outputs.iter().enumerate() {
-                if !is_read(lift, output) {
-                    continue;
-                }
-                let at = if op == "select" { node.int("index").unwrap_or(0) } else { place as i64 };
-                lift.add(index, Layer::new("Select", input, output).with(at).option("dim", dim, 1i64));
-            }
+        "copy" => {
+            let source = tensor(node, "src")?;
+            let source = lift.aligned(index, source, output)?;
+            expand(lift, index, source, output)?;
         }
-        "slice" | "narrow" | "split" | "split_with_sizes" | "chunk" | "tensor_split" => parts(lift, index, node, op)?,
-        "cat" | "concat" => concat(lift, index, node)?,
-        "stack" => stack(lift, index, node)?,
-        "matmul" | "bmm" => {
-            let (a, b) = (tensor(node, "self")?, tensor(node, if op == "bmm" { "mat2" } else { "other" })?);
-            let inputs = vec![lift.operand(a)?, lift.operand(b)?];
-            lift.add(index, Layer::join("MatMul", inputs, node.outputs[0]));
+        "matmul" | "bmm" | "mm" | "mv" | "dot" => {
+            let second = if op == "matmul" {
+                "other"
+            } else if op == "mv" {
+                "vec"
+            } else {
+                "mat2"
+            };
+            product(lift, index, [tensor(node, "self")?, tensor(node, second)?], output)?;
         }
-        "pad" | "constant_pad_nd" | "reflection_pad2d" | "replication_pad2d" => pad(lift, index, node, op)?,
+        "baddbmm" | "addbmm" | "addmm" => sum_of_product(lift, index, node, op)?,
+        "einsum" => einsum::lift(lift, index, node)?,
         "pixel_shuffle" | "pixel_unshuffle" => {
+            lift.needs_plain_batch(tensor(node, "self")?)?;
             let (kind, factor) = match op {
                 "pixel_shuffle" => ("PixelShuffle", node.int("upscale_factor")),
                 _ => ("PixelUnshuffle", node.int("downscale_factor")),
@@ -55,83 +89,98 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
             let layer = of_one(lift, node, kind, "self")?.with(factor.unwrap_or(1));
             lift.add(index, layer);
         }
-        "channel_shuffle" => {
+        "channel_shuffle" | "native_channel_shuffle" => {
+            lift.needs_plain_batch(tensor(node, "self")?)?;
             let layer = of_one(lift, node, "ChannelShuffle", "self")?.with(node.int("groups").unwrap_or(1));
             lift.add(index, layer);
         }
-        "roll" => {
-            let input = tensor(node, "self")?;
-            let dims: Option<Vec<i64>> =
-                node.ints("dims").unwrap_or_default().into_iter().map(|dim| lift.dim(input, dim)).collect();
-            let Some(dims) = dims else { return refuse("it rolls the batch") };
-            let shifts = node.ints("shifts").unwrap_or_default();
-            let layer = of_one(lift, node, "Roll", "self")?.with(Literal::dims(&shifts)).with(Literal::dims(&dims));
-            lift.add(index, layer);
-        }
-        "glu" => {
-            let input = tensor(node, "self")?;
-            let Some(dim) = lift.dim(input, node.int("dim").unwrap_or(-1)) else { return refuse("it halves the batch") };
-            let rank = lift.sample(input).len() as i64;
-            let layer = of_one(lift, node, "Glu", "self")?.option("dim", dim, rank);
-            lift.add(index, layer);
-        }
-        _ if op.contains("pool") => pool(lift, index, node, op)?,
-        _ if op.starts_with("upsample") => upsample(lift, index, node, op)?,
         _ => return Ok(false),
     }
     Ok(true)
 }
 
-fn is_read(lift: &Lift<'_>, value: ValueId) -> bool {
-    !lift.readers[value].is_empty() || lift.model.outputs.contains(&value)
-}
-
 /// Adds a change of shape, unless a sample keeps its shape.
 pub(super) fn reshape(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
-    let (from, to) = (lift.sample(input), lift.sample(output));
     let input = lift.operand(input)?;
+    reshape_lifted(lift, index, input, output)
+}
+
+/// Adds a change of shape of a value that has been lifted.
+pub(super) fn reshape_lifted(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
+    let (from, to) = (lift.sample(input), lift.sample(output));
     if from == to {
         lift.same(output, input);
         return Ok(());
     }
     let layer = match &to[..] {
         [_] => Layer::new("Flatten", input, output),
-        _ => Layer::new("Reshape", input, output).with(Literal::Tuple(to.iter().map(|&size| size.into()).collect())),
+        _ if to.len() > MOST_AXES => return refuse(format!("a sample of its result has more than {MOST_AXES} axes")),
+        _ => Layer::new("Reshape", input, output).with(sizes(&to)),
     };
     lift.add(index, layer);
     Ok(())
 }
 
-/// Returns the order of the axes of a sample after a permutation of all dimensions.
-fn order_of_sample(lift: &Lift<'_>, input: ValueId, order: &[usize]) -> Vec<i64> {
-    let order = order.iter().filter_map(|&dim| lift.dim(input, dim as i64));
-    order.collect()
+fn sizes(shape: &[u64]) -> Literal {
+    Literal::dims(&shape.iter().map(|&size| size as i64).collect::<Vec<_>>())
+}
+
+/// Returns the order of the axes of a permutation of all dimensions.
+fn order_of(node: &Node, rank: usize) -> Vec<usize> {
+    let at = |dim: i64| crate::batch::index(dim, rank);
+    if let (Some(from), Some(to)) = (node.ints("source"), node.ints("destination")) {
+        let (from, to): (Vec<usize>, Vec<usize>) =
+            (from.into_iter().map(at).collect(), to.into_iter().map(at).collect());
+        let mut rest = (0..rank).filter(|dim| !from.contains(dim));
+        let place = |dim: usize| match to.iter().position(|&other| other == dim) {
+            Some(place) => from.get(place).copied(),
+            None => rest.next(),
+        };
+        return (0..rank).filter_map(place).collect();
+    }
+    match node.ints("dims") {
+        Some(dims) => dims.into_iter().map(at).collect(),
+        None => {
+            let first = node.int("dim0").or(node.int("axis0")).unwrap_or(if node.op == "adjoint" { -2 } else { 0 });
+            let second = node.int("dim1").or(node.int("axis1")).unwrap_or(-1);
+            let (a, b) = (at(first), at(second));
+            (0..rank)
+                .map(|dim| {
+                    if dim == a {
+                        b
+                    } else if dim == b {
+                        a
+                    } else {
+                        dim
+                    }
+                })
+                .collect()
+        }
+    }
 }
 
 fn permute(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let (input, output) = (tensor(node, "self")?, node.outputs[0]);
-    let rank = lift.model.values[input].shape.len();
-    let at = |dim: i64| crate::batch::index(dim, rank);
-    let order: Vec<usize> = match node.ints("dims") {
-        Some(dims) => dims.into_iter().map(at).collect(),
-        None => {
-            let (a, b) = (at(node.int("dim0").unwrap_or(0)), at(node.int("dim1").unwrap_or(-1)));
-            (0..rank).map(|dim| if dim == a { b } else if dim == b { a } else { dim }).collect()
-        }
-    };
-    let order = order_of_sample(lift, input, &order);
-    let sample = lift.sample(input);
-    let moved: Vec<i64> = order.iter().copied().filter(|&dim| sample.get(dim as usize - 1) != Some(&1)).collect();
+    let order = order_of(node, lift.model.values[input].shape.len());
+    let order: Vec<i64> = order.iter().filter_map(|&dim| lift.dim(input, dim as i64)).collect();
     let input = lift.operand(input)?;
+    permuted(lift, index, input, order, output)
+}
+
+/// Adds a change of the order of axes, which count from 1.
+pub(super) fn permuted(lift: &mut Lift<'_>, index: usize, input: ValueId, order: Vec<i64>, output: ValueId) -> Result {
     if order.is_sorted() {
-        lift.same(output, input);
-        return Ok(());
+        return reshape_lifted(lift, index, input, output);
     }
+    let sample = lift.sample(input);
+    let size = |dim: i64| usize::try_from(dim - 1).ok().and_then(|dim| sample.get(dim));
+    let moved: Vec<i64> = order.iter().copied().filter(|&dim| size(dim) != Some(&1)).collect();
     if moved.is_sorted() {
         // Only axes of one element change places.
-        return reshape(lift, index, input, output);
+        return reshape_lifted(lift, index, input, output);
     }
-    let swapped: Vec<i64> = order.iter().enumerate().filter(|(at, dim)| *at as i64 + 1 != **dim).map(|(_, dim)| *dim).collect();
+    let places = order.iter().enumerate();
+    let swapped: Vec<i64> = places.filter(|(at, dim)| *at as i64 + 1 != **dim).map(|(_, dim)| *dim).collect();
     let layer = match swapped[..] {
         [b, a] => Layer::new("Transpose", input, output).with(a).with(b),
         _ => order.into_iter().fold(Layer::new("Permute", input, output).with(0i64), Layer::with),
@@ -140,214 +189,117 @@ fn permute(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     Ok(())
 }
 
-fn expand(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result<bool> {
-    let (Some(input), output) = (node.tensors().next(), node.outputs[0]) else { return Ok(false) };
+/// Repeats axes of one element of a value that has been lifted, and puts new axes before the others.
+pub(super) fn expand(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
     let (from, to) = (lift.sample(input), lift.sample(output));
-    let input = lift.operand(input)?;
-    if from == to {
-        lift.same(output, input);
-    } else {
-        let sizes = Literal::Tuple(to.iter().map(|&size| size.into()).collect());
-        lift.add(index, Layer::new("Expand", input, output).with(sizes));
+    if from.iter().product::<u64>() == to.iter().product::<u64>() {
+        return reshape_lifted(lift, index, input, output);
     }
-    Ok(true)
+    if to.len() > MOST_AXES {
+        return refuse(format!("a sample of its result has more than {MOST_AXES} axes"));
+    }
+    let mut source = input;
+    if let Some(extra) = from.len().checked_sub(to.len()).filter(|&extra| extra > 0) {
+        // A single number has an axis in the language, or the first axes are those of the batch.
+        let shape = from[extra..].to_vec();
+        source = lift.between(&shape);
+        lift.add(index, Layer::new("Reshape", input, source).with(sizes(&shape)));
+    }
+    lift.add(index, Layer::new("Expand", source, output).with(sizes(&to)));
+    Ok(())
 }
 
-fn parts(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
-    let input = tensor(node, "self")?;
-    let rank = lift.model.values[input].shape.len();
-    let whole = crate::batch::index(node.int("dim").unwrap_or(0), rank);
-    let Some(&size) = lift.model.values[input].shape.get(whole) else { return refuse("it has no such axis") };
-    let start = match op {
-        "slice" | "narrow" => {
-            let start = node.int("start").unwrap_or(0);
-            if node.int("step").unwrap_or(1) != 1 {
-                return refuse("it takes every other element; the language has no steps in `Slice`");
+/// Adds the product of two values: of matrices, of lists of matrices, of a matrix and a vector.
+pub(super) fn product(lift: &mut Lift<'_>, index: usize, [a, b]: [ValueId; 2], output: ValueId) -> Result {
+    let mut operands = [lift.aligned_product(index, a, output)?, lift.aligned_product(index, b, output)?];
+    let ranks = [a, b].map(|value| lift.model.values[value].shape.len());
+    let mut shapes = operands.map(|operand| lift.sample(operand));
+    // A vector is a matrix of one row, or of one column.
+    for (place, at_end) in [(0, false), (1, true)] {
+        if ranks[place] == 1 {
+            let mut shape = shapes[place].clone();
+            shape.insert(if at_end { shape.len() } else { 0 }, 1);
+            operands[place] = reshaped(lift, index, operands[place], &shape)?;
+            shapes[place] = shape;
+        }
+    }
+    let is_weight = shapes[1].len() == 2 && !lift.is_batched(operands[1]);
+    if !is_weight {
+        if shapes.iter().any(|shape| shape.len() < 2) {
+            return refuse("it multiplies samples with one another");
+        }
+        let rank = shapes[0].len().max(shapes[1].len());
+        for (place, operand) in operands.iter_mut().enumerate() {
+            let (own, other) = (&shapes[place], &shapes[1 - place]);
+            let size = |shape: &[u64], dim: usize| (dim + shape.len()).checked_sub(rank).map_or(1, |dim| shape[dim]);
+            let mut wide: Vec<u64> = (0..rank - 2).map(|dim| size(own, dim).max(size(other, dim))).collect();
+            wide.extend(&own[own.len() - 2..]);
+            if wide != *own {
+                let repeated = lift.between(&wide);
+                expand(lift, index, *operand, repeated)?;
+                *operand = lift.resolve(repeated);
             }
-            if start < 0 { (start + size as i64).max(0) } else { start.min(size as i64) }
         }
-        _ => 0,
+    }
+    let whole = operands.map(|operand| lift.sample(operand));
+    let mut shape = whole[0].clone();
+    let width = *whole[1].last().unwrap_or(&1);
+    match shape.last_mut() {
+        Some(last) => *last = width,
+        None => return refuse("it has no axes"),
+    }
+    if shape == lift.sample(output) {
+        lift.add(index, Layer::join("MatMul", operands.to_vec(), output));
+        return Ok(());
+    }
+    let matrix = lift.between(&shape);
+    lift.add(index, Layer::join("MatMul", operands.to_vec(), matrix));
+    reshape_lifted(lift, index, matrix, output)
+}
+
+fn reshaped(lift: &mut Lift<'_>, index: usize, value: ValueId, shape: &[u64]) -> Result<ValueId> {
+    let output = lift.between(shape);
+    reshape_lifted(lift, index, value, output)?;
+    Ok(lift.resolve(output))
+}
+
+/// Lifts `beta * self + alpha * (a @ b)`.
+fn sum_of_product(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
+    let names = match op {
+        "addmm" => ["mat1", "mat2"],
+        _ => ["batch1", "batch2"],
     };
-    let source = lift.operand(input)?;
-    let Some(dim) = lift.dim(input, whole as i64) else {
-        return if lift.model.values[node.outputs[0]].shape[whole] == size {
-            lift.same(node.outputs[0], source);
-            Ok(())
-        } else {
-            refuse("it picks samples")
-        };
-    };
-    let mut start = start as u64;
-    for &output in &node.outputs {
-        let length = lift.model.values[output].shape[whole];
-        if is_read(lift, output) {
-            if length == size {
-                lift.same(output, source);
-            } else {
-                let layer = Layer::new("Slice", source, output).with(start);
-                let layer = if start + length == size { layer } else { layer.with(start + length) };
-                lift.add(index, layer.option("dim", dim, 1i64));
+    if op == "addbmm" {
+        return refuse("it sums over samples");
+    }
+    let (summand, output) = (tensor(node, "self")?, node.outputs[0]);
+    let shape = lift.sample(output);
+    let mut terms = Vec::new();
+    for (factor, is_product) in [("beta", false), ("alpha", true)] {
+        let value = match is_product {
+            true => {
+                let value = lift.between(&shape);
+                product(lift, index, [tensor(node, names[0])?, tensor(node, names[1])?], value)?;
+                lift.resolve(value)
             }
-        }
-        start += length;
-    }
-    Ok(())
-}
-
-fn tensors(node: &Node) -> Result<Vec<ValueId>> {
-    match node.argument("tensors") {
-        Some(Argument::Tensors(values)) => Ok(values.iter().copied().flatten().collect()),
-        _ => refuse("it has no list of tensors"),
-    }
-}
-
-fn concat(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
-    let (values, output) = (tensors(node)?, node.outputs[0]);
-    let Some(dim) = lift.dim(output, node.int("dim").unwrap_or(0)) else { return refuse("it joins samples") };
-    let rank = lift.sample(output).len() as i64;
-    let inputs: Vec<ValueId> = values.into_iter().map(|value| lift.operand(value)).collect::<Result<_>>()?;
-    if let [only] = inputs[..] {
-        lift.same(output, only);
-        return Ok(());
-    }
-    if (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at])) {
-        return refuse("it joins a value with itself");
-    }
-    let usual = if rank == 3 { 1 } else { rank };
-    lift.add(index, Layer::join("Concat", inputs, output).option("dim", dim, usual));
-    Ok(())
-}
-
-fn stack(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
-    let (values, output) = (tensors(node)?, node.outputs[0]);
-    let Some(dim) = lift.dim(output, node.int("dim").unwrap_or(0)) else { return refuse("it joins samples") };
-    let mut inputs = Vec::new();
-    for value in values {
-        let value = lift.operand(value)?;
-        let mut shape = lift.sample(value);
-        shape.insert(dim as usize - 1, 1);
-        let wide = lift.between(&shape);
-        lift.add(index, Layer::new("Unsqueeze", value, wide).with(dim));
-        inputs.push(wide);
-    }
-    let rank = lift.sample(output).len() as i64;
-    let usual = if rank == 3 { 1 } else { rank };
-    lift.add(index, Layer::join("Concat", inputs, output).option("dim", dim, usual));
-    Ok(())
-}
-
-fn pad(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
-    let (padding, mode) = match op {
-        "pad" | "constant_pad_nd" => (node.ints("pad"), node.text("mode").unwrap_or("constant").to_string()),
-        "reflection_pad2d" => (node.ints("padding"), "reflect".to_string()),
-        _ => (node.ints("padding"), "replicate".to_string()),
-    };
-    let padding = padding.unwrap_or_default();
-    let input = tensor(node, "self")?;
-    let rank = lift.sample(input).len();
-    // The last pairs may be those of axes that are not padded.
-    let pairs = padding.len() / 2;
-    let used = (0..pairs).rev().find(|&pair| padding[2 * pair..2 * pair + 2] != [0, 0]).map_or(0, |pair| pair + 1);
-    if used == 0 {
-        lift.same(node.outputs[0], input);
-        return Ok(());
-    }
-    let width = match (rank, used) {
-        (3.., 1 | 2) if pairs >= 2 => 2,
-        (4.., 3) => 3,
-        (_, 1) => 1,
-        (_, 2) => 2,
-        _ => return refuse("it pads more axes than `Pad` does"),
-    };
-    let padding = &padding[..2 * width.min(pairs)];
-    let layer = of_one(lift, node, "Pad", "self")?
-        .with(if width == rank.saturating_sub(1) { Literal::sizes(padding) } else { Literal::Tuple(padding.iter().map(|&size| size.into()).collect()) })
-        .option("mode", &mode[..], "constant")
-        .option("value", node.float("value").unwrap_or(0.0), 0.0);
-    lift.add(index, layer);
-    Ok(())
-}
-
-fn pool(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
-    let axes = match op.chars().find(char::is_ascii_digit) {
-        Some('1') => 1,
-        Some('2') => 2,
-        _ => 3,
-    };
-    if op.starts_with("adaptive") {
-        let kind = match (op.contains("avg"), axes) {
-            (true, 1) => "AdaptiveAvgPool1d",
-            (true, 2) => "AdaptiveAvgPool2d",
-            (true, _) => "AdaptiveAvgPool3d",
-            (false, 1) => "AdaptiveMaxPool1d",
-            (false, 2) => "AdaptiveMaxPool2d",
-            (false, _) => "AdaptiveMaxPool3d",
+            false => lift.aligned(index, summand, output)?,
         };
-        let layer = of_one(lift, node, kind, "self")?.with(Literal::sizes(&node.sizes("output_size", axes, 1)));
-        lift.add(index, layer);
-        return Ok(());
-    }
-    let kind = match (op.starts_with("max"), axes) {
-        (true, 1) => "MaxPool1d",
-        (true, 2) => "MaxPool2d",
-        (true, _) => "MaxPool3d",
-        (false, 1) => "AvgPool1d",
-        (false, 2) => "AvgPool2d",
-        (false, _) => "AvgPool3d",
-    };
-    if node.outputs.len() > 1 && is_read(lift, node.outputs[1]) {
-        return refuse("its indices are read");
-    }
-    if node.argument("divisor_override").is_some_and(|divisor| *divisor != Argument::None) {
-        return refuse("it has a divisor of its own");
-    }
-    let kernel = node.sizes("kernel_size", axes, 1);
-    let stride = match node.ints("stride") {
-        Some(stride) if !stride.is_empty() => node.sizes("stride", axes, 1),
-        _ => kernel.clone(),
-    };
-    let layer = of_one(lift, node, kind, "self")?
-        .with(Literal::sizes(&kernel))
-        .option("stride", Literal::sizes(&stride), Literal::sizes(&kernel))
-        .option("padding", Literal::sizes(&node.sizes("padding", axes, 0)), 0i64)
-        .option("dilation", Literal::sizes(&node.sizes("dilation", axes, 1)), 1i64)
-        .option("ceil_mode", node.is("ceil_mode", false), false)
-        .option("count_include_pad", node.is("count_include_pad", true), true);
-    lift.add(index, layer);
-    Ok(())
-}
-
-fn upsample(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
-    let mode = match op {
-        _ if op.contains("nearest_exact") || op.contains("nearest-exact") => "nearest-exact",
-        _ if op.contains("nearest") => "nearest",
-        _ if op.contains("bilinear") => "bilinear",
-        _ if op.contains("bicubic") => "bicubic",
-        _ if op.contains("trilinear") => "trilinear",
-        _ => "linear",
-    };
-    let input = tensor(node, "input").or_else(|_| tensor(node, "self"))?;
-    let sizes: Vec<i64> = lift.sample(node.outputs[0])[1..].iter().map(|&size| size as i64).collect();
-    let from: Vec<i64> = lift.sample(input)[1..].iter().map(|&size| size as i64).collect();
-    let factors: Option<Vec<f64>> = match node.argument("scale_factors") {
-        Some(Argument::Floats(factors)) => Some(factors.clone()),
-        _ => None,
-    };
-    let operand = lift.operand(input)?;
-    let layer = Layer::new("Upsample", operand, node.outputs[0]);
-    let whole = |(size, from): (&i64, &i64)| (size % from == 0).then(|| size / from);
-    let ratios: Option<Vec<i64>> = sizes.iter().zip(&from).map(whole).collect();
-    let layer = match (factors, ratios) {
-        (Some(factors), Some(ratios)) if factors.iter().zip(&ratios).all(|(factor, ratio)| *factor == *ratio as f64) => {
-            layer.with(Literal::sizes(&ratios))
+        let factor = node.float(factor).unwrap_or(1.0);
+        if factor == 0.0 {
+            continue;
         }
-        (Some(factors), _) => layer.with(match &factors[..] {
-            [first, rest @ ..] if rest.iter().all(|factor| factor == first) => Literal::Float(*first),
-            factors => Literal::Tuple(factors.iter().copied().map(Literal::Float).collect()),
-        }),
-        (None, _) => layer.set("size", Literal::sizes(&sizes)),
-    };
-    let layer = layer.option("mode", mode, "nearest").option("align_corners", node.is("align_corners", false), false);
-    lift.add(index, layer);
+        if factor == 1.0 {
+            terms.push(value);
+            continue;
+        }
+        let scaled = lift.between(&lift.sample(value));
+        lift.add(index, Layer::new("Affine", value, scaled).with(factor).with(0.0));
+        terms.push(scaled);
+    }
+    match terms[..] {
+        [] => return refuse("it is 0"),
+        [only] => lift.same(output, only),
+        _ => lift.add(index, Layer::join("Add", terms, output)),
+    }
     Ok(())
 }

@@ -1,52 +1,83 @@
 //! Values that all samples share: parameters, what is computed from them, and constants.
 
+pub(crate) use super::constants::written as constant;
 use super::{Layer, Lift, Literal, Result, refuse};
 use crate::fold::{Origin, Tensor};
 use crate::model::ValueId;
 
-/// The most numbers that `Constant` takes.
-const MOST_NUMBERS: usize = 4096;
+/// Operations that draw numbers from the normal distribution.
+const NORMAL: [&str; 3] = ["randn", "randn_like", "normal"];
+/// The most operations between a value and the parameters that it is computed from.
+const DEEPEST: u32 = 128;
 
 impl Lift<'_> {
     /// Returns the value that a layer reads: lifts it first if all samples share it.
     pub(crate) fn operand(&mut self, value: ValueId) -> Result<ValueId> {
         let value = self.resolve(value);
-        if self.is_sample(value) || self.shared.contains_key(&value) {
-            return Ok(value);
+        if self.is_sample(value) || self.shared.get(&value) == Some(&true) {
+            return Ok(self.follow(value));
         }
-        self.shared.insert(value, true);
+        // A value that is computed from itself is a fault of the file.
+        if self.shared.insert(value, false).is_some() || self.shared_depth >= DEEPEST {
+            return refuse("it reads a value that is computed in too many steps");
+        }
+        self.shared_depth += 1;
+        let found = self.lift_shared(value);
+        self.shared_depth -= 1;
+        match found {
+            Ok(()) => self.shared.insert(value, true),
+            Err(_) => self.shared.remove(&value),
+        };
+        found.map(|()| self.follow(value))
+    }
+
+    fn lift_shared(&mut self, value: ValueId) -> Result {
         match &self.origins[value] {
-            Origin::Sample => {}
-            Origin::Random => return refuse("it reads random numbers"),
-            Origin::Constant(None) => return refuse("it reads a constant whose numbers are not in the file"),
+            Origin::Sample => Ok(()),
+            Origin::Random => self.noise(value),
+            Origin::Constant(None) => refuse("it reads a constant whose numbers are not in the file"),
             Origin::Constant(Some(tensor)) => {
-                let layer = constant(&self.shared_tensor(value, tensor)?)?;
-                self.add_source(value, layer);
+                let tensor = tensor.clone();
+                let (shape, numbers) = self.shared_tensor(value, &tensor)?;
+                let index = self.place_of_source(value);
+                let layer = self.constant(index, value, shape, numbers)?;
+                self.add(index, Layer { output: value, ..layer });
+                Ok(())
             }
-            Origin::Parameters => self.computed(value)?,
+            Origin::Parameters => self.computed(value),
         }
-        Ok(self.resolve(value))
+    }
+
+    /// Makes numbers of the normal distribution an input of the network, since the language draws none.
+    fn noise(&mut self, value: ValueId) -> Result {
+        let maker = self.makers[value].map(|maker| &self.model.nodes[maker]);
+        let is_normal = maker.is_some_and(|node| NORMAL.contains(&&node.op[..]) && node.argument("std").is_none());
+        if !is_normal || self.batch.axes[value].is_none() {
+            return refuse("it reads random numbers");
+        }
+        self.noise.push(value);
+        Ok(())
     }
 
     /// Adds a parameter, or the operations that compute a value from parameters.
     fn computed(&mut self, value: ValueId) -> Result {
         if let Some(state) = self.state(value) {
             let shape: Vec<i64> = self.sample(value).iter().map(|&size| size as i64).collect();
-            let layer = Layer::source("Parameter", value)
-                .with(Literal::Tuple(shape.into_iter().map(Literal::Int).collect()))
-                .key("", Some(&state.key));
-            self.add_source(value, layer);
+            let layer = Layer::source("Parameter", value).with(Literal::dims(&shape)).key("", Some(&state.key));
+            let index = self.place_of_source(value);
+            self.add(index, layer);
             return Ok(());
         }
         let Some(maker) = self.makers[value] else { return refuse("it reads a value that nothing makes") };
-        self.lift(maker)
+        self.lift(maker)?;
+        let model = self.model;
+        self.shared.extend(model.nodes[maker].outputs.iter().map(|&output| (output, true)));
+        Ok(())
     }
 
-    fn add_source(&mut self, value: ValueId, layer: Layer) {
-        // It stands where it is read first.
-        let reader = self.readers[value].first().copied().or(self.makers[value]).unwrap_or(0);
-        let layer = Layer { output: value, ..layer };
-        self.add(reader, layer);
+    /// Returns the node where a source stands: where it is read first.
+    fn place_of_source(&self, value: ValueId) -> usize {
+        self.readers[value].first().copied().or(self.makers[value]).unwrap_or(0)
     }
 
     /// Returns a constant as a sample has it: without the batch, whose samples are equal.
@@ -63,31 +94,12 @@ impl Lift<'_> {
             .collect();
         let is_equal = numbers.iter().enumerate().all(|(at, number)| {
             let at = at as u64;
-            let place = at / (inner * size) * inner + at % inner;
+            let place = at / (inner * size).max(1) * inner + at % inner.max(1);
             first.get(place as usize).is_some_and(|other| other == number || other.is_nan() && number.is_nan())
         });
         match is_equal {
             true => Ok((self.sample(value), first)),
             false => refuse("it reads a constant that differs from sample to sample"),
         }
-    }
-}
-
-pub(crate) fn constant((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> {
-    let layer = Layer::source("Constant", 0);
-    let sizes = Literal::Tuple(shape.iter().map(|&size| Literal::from(size)).collect());
-    match &numbers[..] {
-        [first, rest @ ..] if rest.iter().all(|number| number == first) => {
-            let layer = layer.with(*first);
-            Ok(if shape.iter().product::<u64>() == 1 { layer } else { layer.set("shape", sizes) })
-        }
-        numbers if numbers.len() <= MOST_NUMBERS => {
-            let list: Vec<String> = numbers.iter().map(|number| format!("{number:?}")).collect();
-            Ok(layer.with(Literal::Word(format!("[{}]", list.join(", ")))).set("shape", sizes))
-        }
-        numbers => refuse(format!(
-            "it reads a constant of {} numbers, and `Constant` takes at most {MOST_NUMBERS}; make it an input of the network",
-            numbers.len()
-        )),
     }
 }

@@ -163,7 +163,7 @@ impl View {
                 let Some(Argument::Tensors(indices)) = node.argument("indices") else { return None };
                 let dim = indices.iter().position(|index| index.is_some())?;
                 let only = indices[dim].filter(|_| indices.iter().flatten().count() == 1)?;
-                let (start, count) = lift.counted(only)?;
+                let (start, count) = lift.counted(only, *model.values[input].shape.get(dim)?)?;
                 self.part(of_sample(dim)?, start, count, 1)
             }
             "repeat_interleave" | "repeat" => self.repeated(&shape, op(node) == "repeat"),
@@ -348,12 +348,13 @@ impl<'m> Lift<'m> {
         (!self.is_taken(index)).then(|| (index, &model.nodes[index]))
     }
 
-    /// Returns the first of consecutive numbers that a constant vector has, and how many they are.
-    pub(crate) fn counted(&self, value: ValueId) -> Option<(u64, u64)> {
+    /// Returns the first of consecutive indices that a constant vector has, and how many they are. Negative ones count from the end.
+    fn counted(&self, value: ValueId, size: u64) -> Option<(u64, u64)> {
         let numbers = self.origins[value].numbers().filter(|tensor| tensor.shape.len() == 1)?.numbers();
-        let start = *numbers.first().filter(|start| **start >= 0.0 && start.fract() == 0.0)?;
+        let start = *numbers.first().filter(|start| start.fract() == 0.0)?;
         let is_count = numbers.iter().enumerate().all(|(place, number)| *number == start + place as f64);
-        is_count.then_some((start as u64, numbers.len() as u64))
+        let start = if start < 0.0 { start + size as f64 } else { start };
+        (is_count && start >= 0.0 && start < size as f64).then_some((start as u64, numbers.len() as u64))
     }
 
     /// Returns the value that a value is a view of, as far back as it can be followed.
@@ -486,5 +487,37 @@ impl Plan<'_, '_> {
         }
         value = if places.len() > 1 { self.permute(value, &places) } else { value };
         Some(self.reshape(value, &target))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Factor, joined, regrouped, whole};
+
+    fn factor(size: u64, stride: u64) -> Factor {
+        Factor { size, stride }
+    }
+
+    #[test]
+    fn heads_are_split_and_joined() {
+        // [T, 3 * H * S] as [T, 3, H, S], permuted to [3, H, T, S].
+        let split = regrouped(&whole(&[5, 24]), &[5, 3, 2, 4]).unwrap();
+        assert_eq!(split, [vec![factor(5, 24)], vec![factor(3, 8)], vec![factor(2, 4)], vec![factor(4, 1)]]);
+        // Heads and their elements, which were adjacent, are one factor again.
+        let row = joined(split[2].iter().chain(&split[3]).copied());
+        assert_eq!(row, [factor(8, 1)]);
+        // Steps and heads are not.
+        let other = joined(split[0].iter().chain(&split[2]).copied());
+        assert_eq!(other, [factor(5, 24), factor(2, 4)]);
+    }
+
+    #[test]
+    fn repeated_heads_stay_apart() {
+        // Two heads of keys, each for three heads of queries.
+        let axes = [vec![factor(2, 4)], vec![factor(3, 0)], vec![factor(4, 1)]];
+        assert_eq!(regrouped(&axes, &[6, 4]).unwrap(), [vec![factor(2, 4), factor(3, 0)], vec![factor(4, 1)]]);
+        // An axis that would begin within a head.
+        assert_eq!(regrouped(&whole(&[6, 4]), &[5, 4]), None);
+        assert_eq!(regrouped(&axes, &[4, 6]), None);
     }
 }

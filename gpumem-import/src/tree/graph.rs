@@ -145,7 +145,7 @@ pub fn simplified(lifted: &Lifted, model: &Model) -> Lifted {
     let mut layers = lifted.layers.clone();
     grow_concatenations(&mut layers);
     join_sums(&mut layers, &lifted.outputs, model);
-    Lifted { layers, outputs: lifted.outputs.clone(), unknown: lifted.unknown.clone() }
+    Lifted { layers, ..lifted.clone() }
 }
 
 fn common(a: &Rc<[Module]>, b: &Rc<[Module]>) -> Rc<[Module]> {

@@ -135,7 +135,7 @@ fn alone(model: &Model, lifted: &Lifted, members: &[usize], path: &str) -> Optio
     let layers = members.iter().map(|&member| lifted.layers[member].clone()).collect();
     let mut own = Model { inputs: vec![input], outputs: vec![output], nodes: Vec::new(), ..model.clone() };
     own.state.retain(|state| state.tied_to.is_none() && state.key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')));
-    Some((own, Lifted { layers, outputs: vec![output], unknown: Vec::new() }))
+    Some((own, Lifted { layers, outputs: vec![output], ..Lifted::default() }))
 }
 
 /// Returns a text that is equal for modules that differ only in the place of their parameters.

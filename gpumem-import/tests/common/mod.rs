@@ -10,6 +10,7 @@ use gpumem_core::layers::recovery::Guess;
 use gpumem_core::layers::{Entry, Tie, Use, Written};
 use gpumem_core::shape::Shape;
 use gpumem_import::batch::Batch;
+use gpumem_import::lift::layer::Change;
 use gpumem_import::lift::{Layer, Lifted, Literal};
 use gpumem_import::model::{Model, ValueId};
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ pub struct Network {
     pub outputs: Vec<NodeId>,
     /// The key of each parameter and running statistic, by its name in the graph.
     pub keys: HashMap<String, String>,
+    /// The changes of tensors on their way to parameters, by the names of these.
+    pub changes: HashMap<String, Change>,
 }
 
 fn argument(literal: &Literal) -> Argument {
@@ -57,7 +60,9 @@ fn argument(literal: &Literal) -> Argument {
 fn written(layer: &Layer) -> Vec<Written> {
     let positional = layer.arguments.iter().map(|literal| Written::positional(argument(literal)));
     let options = layer.options.iter().map(|(name, literal)| Written::named(*name, argument(literal)));
-    let flags = layer.flags.iter().map(|name| Written::named(*name, Argument::Flag(true)));
+    // Entries of layers do not know `freeze`, which is a scope of the language.
+    let flags =
+        layer.flags.iter().filter(|name| **name != "freeze").map(|name| Written::named(*name, Argument::Flag(true)));
     positional.chain(options).chain(flags).collect()
 }
 
@@ -76,9 +81,9 @@ pub fn network(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<Network,
     let mut graph = Graph::default();
     let mut nodes: HashMap<ValueId, NodeId> = HashMap::new();
     let mut owners: HashMap<String, RowId> = HashMap::new();
-    let mut keys = HashMap::new();
+    let (mut keys, mut changes) = (HashMap::new(), HashMap::new());
     let mut inputs = Vec::new();
-    for &input in &model.inputs {
+    for &input in model.inputs.iter().chain(&lifted.noise) {
         let node = graph.input(type_of(model, batch, input)).map_err(|error| error.to_string())?;
         nodes.insert(input, node);
         inputs.push(node);
@@ -92,11 +97,15 @@ pub fn network(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<Network,
                 return Err(format!("{found} is the output, and the model's is {expected}\n    in {layer:?}"));
             }
         }
+        for (name, change) in &layer.changes {
+            let name = if name.is_empty() { "weight" } else { name };
+            changes.insert(format!("r{index}.{name}"), change.clone());
+        }
         nodes.insert(layer.output, node);
     }
     let node = |value: &ValueId| nodes.get(value).copied().ok_or(format!("output {value} is made by no layer"));
     let outputs = lifted.outputs.iter().map(node).collect::<Result<_, _>>()?;
-    Ok(Network { graph, inputs, outputs, keys })
+    Ok(Network { graph, inputs, outputs, keys, changes })
 }
 
 fn build(
@@ -121,7 +130,14 @@ fn build(
         let entry = Entry::find("Tied").expect("the language has it");
         let tied_to = owner.ok_or("nothing has the weight that it is tied to")?;
         written = if layer.keys.len() > 1 { vec![Written::named("bias", Argument::Flag(true))] } else { Vec::new() };
-        graph.layer_tied_to(Tie { tied_to, used: Use::default() }, Guess::default(), &entry, &written, &inputs, path.clone())
+        graph.layer_tied_to(
+            Tie { tied_to, used: Use::default() },
+            Guess::default(),
+            &entry,
+            &written,
+            &inputs,
+            path.clone(),
+        )
     } else {
         let entry = Entry::find(layer.kind).ok_or(format!("no layer is called {}", layer.kind))?;
         graph.layer(&entry, &written, &inputs, path.clone(), owner)

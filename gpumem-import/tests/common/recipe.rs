@@ -2,9 +2,9 @@
 
 /// Returns 64 bits for each of `count` indices: splitmix64 of the FNV-1a hash of the name and the index.
 fn bits(name: &str, count: usize) -> impl Iterator<Item = u64> {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     (1..=count as u64).map(move |index| {
         let z = hash.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -8,8 +8,8 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::memory::target_cards::TargetCards;
-use gpumem_core::program::Class;
 use gpumem_core::operation::Operations;
+use gpumem_core::program::Class;
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Train};
@@ -58,7 +58,8 @@ impl Running {
     /// Returns name, class and shape of each tensor that the user gives: inputs, parameters and running statistics.
     pub fn given(&self) -> Vec<(usize, String, Class, Vec<u64>)> {
         let tensors = self.placed.program.tensors.iter().enumerate();
-        let given = tensors.filter(|(_, tensor)| matches!(tensor.class, Class::Input | Class::Parameter | Class::Buffer));
+        let given =
+            tensors.filter(|(_, tensor)| matches!(tensor.class, Class::Input | Class::Parameter | Class::Buffer));
         given.map(|(id, tensor)| (id, tensor.name.clone(), tensor.class, tensor.shape.dims().to_vec())).collect()
     }
 

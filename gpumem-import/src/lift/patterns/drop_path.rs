@@ -1,7 +1,6 @@
 //! Stochastic depth: a random factor for each sample, which is 0 or the inverse of the probability to stay.
 
-use super::matching::{Part, number, orders, output, parts, plain, with_number};
-use crate::fold::Origin;
+use super::matching::{Side, number, orders, output, parts, plain, with_number};
 use crate::lift::view::op;
 use crate::lift::{Arguments, Layer, Lift};
 use crate::model::{Argument, ValueId};
@@ -20,7 +19,7 @@ pub(super) fn find(lift: &mut Lift<'_>, index: usize) -> Option<()> {
     if op(node) != "mul" {
         return None;
     }
-    let is_random = |part: Part| part.value().is_some_and(|value| matches!(lift.origins[value], Origin::Random));
+    let is_random = |part: Side| part.value().is_some_and(|value| lift.is_random(value));
     let [value, random] = orders(parts(lift, node)?).into_iter().find(|[_, random]| is_random(*random))?;
     let (mut input, random) = (value.value()?, random.value()?);
     // One number for each sample.
@@ -59,10 +58,8 @@ fn factor(lift: &Lift<'_>, value: ValueId) -> Option<Factor> {
         let (_, node) = lift.maker(value)?;
         match op(node) {
             "bernoulli" => {
-                return Some(Factor {
-                    keep: node.float("p").or_else(|| probability(lift, node.tensor("self")?))?,
-                    size,
-                });
+                let own = node.float("p").or_else(|| if node.op == "bernoulli_" { Some(0.5) } else { None });
+                return Some(Factor { keep: own.or_else(|| probability(lift, node.tensor("self")?))?, size });
             }
             "floor" => {
                 let (random, keep) = with_number(lift, node.tensor("self")?, "add")?;
@@ -73,7 +70,7 @@ fn factor(lift: &Lift<'_>, value: ValueId) -> Option<Factor> {
                 return is_uniform(lift, node.tensor("self")?).then_some(Factor { keep, size });
             }
             "div" | "mul" => {
-                let ([Part::Value(random), Part::Number(factor)] | [Part::Number(factor), Part::Value(random)]) =
+                let ([Side::Value(random), Side::Number(factor)] | [Side::Number(factor), Side::Value(random)]) =
                     parts(lift, node)?
                 else {
                     return None;
@@ -105,4 +102,26 @@ fn is_uniform(lift: &Lift<'_>, value: ValueId) -> bool {
         });
         matches!(op(node), "rand" | "rand_like" | "uniform") && is_unit
     })
+}
+
+/// Looks for labels some of which are replaced by a number at random, as in training without a guide. Nothing is replaced in inference.
+pub(super) fn labels(lift: &mut Lift<'_>, index: usize) -> Option<()> {
+    let node = &lift.model.nodes[index];
+    let condition = node.tensor("condition").filter(|_| node.op == "where")?;
+    let (left, right) = (node.argument("self")?, node.argument("other")?);
+    let (number, labels) = match (number(lift, left), left, right) {
+        (Some(number), _, Argument::Tensor(labels)) => (number, *labels),
+        (None, Argument::Tensor(labels), other) => (self::number(lift, other)?, *labels),
+        _ => return None,
+    };
+    let result = output(node)?;
+    let is_label = lift.is_sample(labels) && !lift.model.values[result].dtype.is_float();
+    let fits = is_label && lift.sample(labels) == lift.sample(result) && lift.is_random(condition);
+    if !fits {
+        return None;
+    }
+    lift.plan(index, Vec::new());
+    lift.same(result, labels);
+    lift.note(index, format!("PyTorch puts {number} in the place of some of them at random in training; the network reads all as they are"));
+    Some(())
 }

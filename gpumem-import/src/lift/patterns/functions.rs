@@ -3,7 +3,7 @@
 //! They are written in many ways, so they are recognised by what they compute: the operations from the value that they all read to their
 //! result are evaluated at some points.
 
-use super::matching::{Part, next, number, output, parts, plain};
+use super::matching::{Side, next, number, output, parts, plain};
 use crate::lift::view::op;
 use crate::lift::{Arguments, Layer, Lift};
 use crate::model::{Node, ValueId};
@@ -40,7 +40,7 @@ pub(super) fn find(lift: &mut Lift<'_>, index: usize) -> Option<()> {
     // A last factor belongs to the function.
     while let Some((reader, node)) = next(lift, ends[ends.len() - 1].1).filter(|_| ends.len() < 3) {
         match (op(node), parts(lift, node)) {
-            ("mul" | "div", Some([Part::Value(_), Part::Number(_)] | [Part::Number(_), Part::Value(_)])) => {
+            ("mul" | "div", Some([Side::Value(_), Side::Number(_)] | [Side::Number(_), Side::Value(_)])) => {
                 ends.push((reader, output(node)?))
             }
             _ => break,
@@ -133,9 +133,9 @@ fn evaluated(lift: &Lift<'_>, value: ValueId, known: &mut HashMap<ValueId, f64>,
     if !is_function(node) {
         return None;
     }
-    let mut of = |part: Part| match part {
-        Part::Value(value) => evaluated(lift, value, known, depth + 1),
-        Part::Number(number) => Some(number),
+    let mut of = |part: Side| match part {
+        Side::Value(value) => evaluated(lift, value, known, depth + 1),
+        Side::Number(number) => Some(number),
     };
     let bound =
         |name: &str, default: f64| node.argument(name).and_then(|argument| number(lift, argument)).unwrap_or(default);
@@ -153,7 +153,7 @@ fn evaluated(lift: &Lift<'_>, value: ValueId, known: &mut HashMap<ValueId, f64>,
             }
         }
         name => {
-            let x = of(Part::Value(node.tensors().next()?))?;
+            let x = of(Side::Value(node.tensors().next()?))?;
             match name {
                 "neg" => -x,
                 "tanh" => x.tanh(),

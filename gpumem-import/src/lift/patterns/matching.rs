@@ -1,4 +1,4 @@
-//! What patterns ask about operations.
+//! Questions of patterns about operations.
 
 use crate::lift::view::op;
 use crate::lift::{Arguments, Lift};
@@ -6,16 +6,16 @@ use crate::model::{Argument, Node, ValueId};
 
 /// An operand of an operation: a value, or a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Part {
+pub(super) enum Side {
     Value(ValueId),
     Number(f64),
 }
 
-impl Part {
+impl Side {
     pub(super) fn value(self) -> Option<ValueId> {
         match self {
-            Part::Value(value) => Some(value),
-            Part::Number(_) => None,
+            Side::Value(value) => Some(value),
+            Side::Number(_) => None,
         }
     }
 }
@@ -58,12 +58,12 @@ pub(super) fn made_by<'m>(lift: &Lift<'m>, value: ValueId, name: &str) -> Option
 }
 
 /// Returns the operands of an operation on two.
-pub(super) fn parts(lift: &Lift<'_>, node: &Node) -> Option<[Part; 2]> {
-    let part = |name: &str| -> Option<Part> {
+pub(super) fn parts(lift: &Lift<'_>, node: &Node) -> Option<[Side; 2]> {
+    let part = |name: &str| -> Option<Side> {
         let argument = node.argument(name)?;
         match (number(lift, argument), argument) {
-            (Some(number), _) => Some(Part::Number(number)),
-            (None, Argument::Tensor(value)) => Some(Part::Value(plain(lift, *value))),
+            (Some(number), _) => Some(Side::Number(number)),
+            (None, Argument::Tensor(value)) => Some(Side::Value(plain(lift, *value))),
             _ => None,
         }
     };
@@ -74,7 +74,7 @@ pub(super) fn parts(lift: &Lift<'_>, node: &Node) -> Option<[Part; 2]> {
 }
 
 /// Returns the operands of the operation that makes a value, if it is this one.
-pub(super) fn parts_of(lift: &Lift<'_>, value: ValueId, name: &str) -> Option<[Part; 2]> {
+pub(super) fn parts_of(lift: &Lift<'_>, value: ValueId, name: &str) -> Option<[Side; 2]> {
     parts(lift, made_by(lift, value, name)?.1)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn parts_of(lift: &Lift<'_>, value: ValueId, name: &str) -> Option<[P
 pub(super) fn with_number(lift: &Lift<'_>, value: ValueId, name: &str) -> Option<(ValueId, f64)> {
     let [left, right] = parts_of(lift, value, name)?;
     match (left, right) {
-        (Part::Value(value), Part::Number(number)) | (Part::Number(number), Part::Value(value)) => {
+        (Side::Value(value), Side::Number(number)) | (Side::Number(number), Side::Value(value)) => {
             Some((value, number))
         }
         _ => None,

@@ -6,6 +6,7 @@
 
 mod attention;
 mod drop_path;
+mod experts;
 mod functions;
 mod matching;
 mod norms;
@@ -18,35 +19,55 @@ mod tokens;
 pub(super) use tied::tie;
 
 use super::Lift;
+use crate::model::Node;
 use std::collections::HashMap;
 
 /// The angles by which columns turn. `None` for those that the language does not have.
 pub(crate) type Rotations = HashMap<Vec<Vec<rotary::Term>>, Option<rotary::Angles>>;
 
-/// What masks do, with the sizes for which they do it: heads, queries and keys. `None` for those that the language does not have.
+/// The effects of masks, by the mask and the sizes: heads, queries and keys. `None` for those that the language does not have.
 pub(crate) type Masks = HashMap<(attention::Added, u64, u64, u64), Option<attention::Known>>;
 
 /// Looks for a pattern whose last node has this index, and plans its layers. `None` if there is no such pattern.
 type Pattern = fn(&mut Lift<'_>, usize) -> Option<()>;
 
 /// All patterns. Those that others walk back to come first.
-const PATTERNS: [Pattern; 12] = [
+const PATTERNS: [Pattern; 16] = [
     norms::rows,
     norms::length,
     functions::find,
     drop_path::find,
+    drop_path::labels,
     tokens::class_token,
     tokens::padded_positions,
+    tokens::single,
     tokens::positions,
     time::find,
     scan::find,
     attention::find,
     attention::module::find,
     attention::bias::find,
+    experts::find,
+    experts::choice,
 ];
+
+/// Returns the reason why an operation is not lifted, for one that patterns look for and have not found.
+pub(super) fn reason(node: &Node) -> &'static str {
+    match &node.op[..] {
+        "scaled_dot_product_attention" if node.tensor("attn_mask").is_some() => {
+            "its mask is computed from inputs, or is none that the language has; export the model without a mask, or with numbers as the mask"
+        }
+        "scaled_dot_product_attention" => "its queries, keys and values are not rows of one sample each",
+        "sort" | "histc" | "topk" => "it chooses by numbers in a way that the language has not",
+        _ => "the language has no such operation",
+    }
+}
 
 /// Finds all patterns.
 pub(super) fn find(lift: &mut Lift<'_>) {
+    // Results that nothing reads, as averages of attention weights may be, are no readers.
+    sweep(lift);
+    lift.forget_taken();
     for pattern in PATTERNS {
         for index in 0..lift.model.nodes.len() {
             if !lift.is_taken(index) {

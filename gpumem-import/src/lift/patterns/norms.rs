@@ -1,6 +1,6 @@
 //! Normalisations that are written out: by the mean of squares, by mean and variance, by the length.
 
-use super::matching::{Part, made_by, next, orders, output, parts, parts_of, plain, with_number};
+use super::matching::{Side, made_by, next, orders, output, parts, parts_of, plain, with_number};
 use crate::lift::view::op;
 use crate::lift::{Arguments, Layer, Lift, Literal};
 use crate::model::{Node, StateKind, ValueId};
@@ -13,7 +13,7 @@ pub(super) fn rows(lift: &mut Lift<'_>, index: usize) -> Option<()> {
     // The weight, and then the bias, are optional.
     let width = *lift.model.values[input].shape.last()?;
     let parameter = |lift: &Lift<'_>, node: &Node, value: ValueId| -> Option<String> {
-        let [left, right] = parts(lift, node)?.map(Part::value);
+        let [left, right] = parts(lift, node)?.map(Side::value);
         let other = if left == Some(plain(lift, value)) { right? } else { left? };
         let state = lift.state(other).filter(|state| matches!(state.kind, StateKind::Parameter { .. }))?;
         (lift.model.values[other].shape == [width]).then(|| state.key.clone())
@@ -62,9 +62,9 @@ fn root(lift: &Lift<'_>, index: usize, node: &Node) -> Option<(ValueId, ValueId,
     let (last, node) = next(lift, root).filter(|(last, _)| *last > index)?;
     let numerator = match (op(node), is_inverse, parts(lift, node)?) {
         ("mul", true, both) => {
-            orders(both).into_iter().find(|[_, other]| *other == Part::Value(plain(lift, root)))?[0].value()?
+            orders(both).into_iter().find(|[_, other]| *other == Side::Value(plain(lift, root)))?[0].value()?
         }
-        ("div", false, [numerator, other]) if other == Part::Value(plain(lift, root)) => numerator.value()?,
+        ("div", false, [numerator, other]) if other == Side::Value(plain(lift, root)) => numerator.value()?,
         _ => return None,
     };
     let result = output(node)?;
@@ -97,12 +97,12 @@ fn squares(lift: &Lift<'_>, value: ValueId) -> Option<ValueId> {
     let (_, node) = lift.maker(plain(lift, value))?;
     match &node.op[..] {
         "pow" => match parts(lift, node)? {
-            [Part::Value(value), Part::Number(2.0)] => Some(value),
+            [Side::Value(value), Side::Number(2.0)] => Some(value),
             _ => None,
         },
         "square" => node.tensor("self").map(|value| plain(lift, value)),
         "mul" => match parts(lift, node)? {
-            [Part::Value(left), Part::Value(right)] if left == right => Some(left),
+            [Side::Value(left), Side::Value(right)] if left == right => Some(left),
             _ => None,
         },
         _ => None,
@@ -112,7 +112,7 @@ fn squares(lift: &Lift<'_>, value: ValueId) -> Option<ValueId> {
 /// Looks for `x / max(|x|, eps)`, as `torch.nn.functional.normalize` writes it.
 pub(super) fn length(lift: &mut Lift<'_>, index: usize) -> Option<()> {
     let node = &lift.model.nodes[index];
-    let [Part::Value(input), Part::Value(divisor)] = parts(lift, node).filter(|_| node.op == "div")? else {
+    let [Side::Value(input), Side::Value(divisor)] = parts(lift, node).filter(|_| node.op == "div")? else {
         return None;
     };
     let divisor = match made_by(lift, divisor, "expand_as").or_else(|| made_by(lift, divisor, "expand")) {

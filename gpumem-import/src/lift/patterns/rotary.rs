@@ -68,14 +68,22 @@ const MOST: usize = 48;
 
 /// Returns the value that is turned, and how. `None` if the value is nothing that was turned.
 pub(super) fn turned(lift: &mut Lift<'_>, value: ValueId) -> Option<(ValueId, Turn)> {
-    let source = source(lift, value)?;
+    // Everything may pass through several values, of which the first ones are within the rotation.
+    let mut start = value;
+    for _ in 0..4 {
+        start = source(lift, start)?;
+        if let Some(turn) = turned_from(lift, start, value) {
+            return Some((start, turn));
+        }
+    }
+    None
+}
+
+fn turned_from(lift: &mut Lift<'_>, source: ValueId, value: ValueId) -> Option<Turn> {
     let form = Walk { lift, source, left: 4 * MOST }.form(value)?;
     let (rank, width) = (lift.sample(source).len(), *lift.sample(source).last()?);
-    if form.tail != 1 || form.range.is_some() || form.columns.len() as u64 != width || lift.sample(value).len() != rank
-    {
-        return None;
-    }
-    let time = form.time?;
+    let is_one = form.tail == 1 && form.range.is_none() && form.columns.len() as u64 == width;
+    let time = form.time.filter(|_| is_one && lift.sample(value).len() == rank)?;
     let angles = match lift.rotations.get(&form.columns) {
         Some(known) => known.clone(),
         None => {
@@ -84,7 +92,7 @@ pub(super) fn turned(lift: &mut Lift<'_>, value: ValueId) -> Option<(ValueId, Tu
             found
         }
     }?;
-    Some((source, Turn { time, angles, before: form.before }))
+    Some(Turn { time, angles, before: form.before })
 }
 
 /// Returns the last value that everything passes through on its way to this one, along operations that a rotation consists of.
@@ -99,7 +107,7 @@ fn source(lift: &Lift<'_>, value: ValueId) -> Option<ValueId> {
         if !is_part(node) {
             return None;
         }
-        for input in node.tensors().filter(|&input| lift.is_sample(input)) {
+        for input in node.tensors().filter(|&input| lift.is_sample(input) && !is_empty(lift, input)) {
             front.insert((lift.makers[input].unwrap_or(0), input));
         }
         if let "type_as" | "to" | "expand_as" | "view_as" | "reshape_as" = op(node) {
@@ -109,6 +117,10 @@ fn source(lift: &Lift<'_>, value: ValueId) -> Option<ValueId> {
         }
     }
     None
+}
+
+fn is_empty(lift: &Lift<'_>, value: ValueId) -> bool {
+    lift.model.values[value].elements() == Some(0)
 }
 
 fn is_part(node: &Node) -> bool {
@@ -143,7 +155,9 @@ impl Walk<'_, '_> {
             "neg" => self.form(node.tensor("self")?).map(negated),
             "cat" | "concat" | "stack" => {
                 let Some(Argument::Tensors(inputs)) = node.argument("tensors") else { return None };
-                let forms: Vec<Form> = inputs.iter().map(|input| self.form((*input)?)).collect::<Option<_>>()?;
+                let inputs: Vec<ValueId> = inputs.iter().copied().collect::<Option<_>>()?;
+                let inputs = inputs.into_iter().filter(|&input| !is_empty(lift, input));
+                let forms: Vec<Form> = inputs.map(|input| self.form(input)).collect::<Option<_>>()?;
                 let dim = index(node.int("dim").unwrap_or(0), lift.model.values[value].shape.len());
                 assembled(lift, forms, value, dim, node.op == "stack")
             }
@@ -274,7 +288,7 @@ fn assembled(lift: &Lift<'_>, forms: Vec<Form>, output: ValueId, dim: usize, is_
     for row in 0..outer as usize {
         for form in &forms {
             let width = form.columns.len() / outer.max(1) as usize;
-            if !is_stack && width as u64 % inner.max(1) != 0 {
+            if !is_stack && !(width as u64).is_multiple_of(inner.max(1)) {
                 return None;
             }
             columns.extend(form.columns.get(row * width..(row + 1) * width)?.iter().cloned());
@@ -385,7 +399,7 @@ fn matched(columns: &[Column]) -> Option<Angles> {
     let half = dims / 2;
     let interleaved = columns.first()?.partner == 1 && dims > 2;
     let pair = |column: usize| match interleaved {
-        true => (column / 2, column % 2 == 0, column ^ 1),
+        true => (column / 2, column.is_multiple_of(2), column ^ 1),
         false => (column % half.max(1), column < half, (column + half) % dims),
     };
     let is_paired = |(column, found): (usize, &Column)| {
@@ -395,7 +409,7 @@ fn matched(columns: &[Column]) -> Option<Angles> {
     let steps = columns.first()?.cosines.len();
     let is_even = |column: &Column| column.cosines.len() == steps && column.sines.len() == steps;
     if dims < 2
-        || dims % 2 != 0
+        || !dims.is_multiple_of(2)
         || steps < 2
         || !columns.iter().enumerate().all(is_paired)
         || !columns.iter().all(is_even)
@@ -445,4 +459,57 @@ fn rounded(number: f64) -> f64 {
     let unit = 10f64.powi(number.log10().floor() as i32 - 3);
     let short = (number / unit).round() * unit;
     if (short / number - 1.0).abs() < 3e-5 { short } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Angles, Column, matched};
+
+    /// Columns that turn by `angle(pair, step)`, as f32 has them.
+    fn columns(dims: usize, interleaved: bool, steps: usize, angle: impl Fn(usize, usize) -> f64) -> Vec<Column> {
+        let column = |column: usize| {
+            let (pair, is_first, partner) = match interleaved {
+                true => (column / 2, column % 2 == 0, column ^ 1),
+                false => (column % (dims / 2), column < dims / 2, (column + dims / 2) % dims),
+            };
+            let table = |f: fn(f64) -> f64| (0..steps).map(|step| f64::from(f(angle(pair, step)) as f32)).collect();
+            Column { partner, is_first, cosines: table(f64::cos), sines: table(f64::sin) }
+        };
+        (0..dims).map(column).collect()
+    }
+
+    fn plain(base: f64, dims: usize) -> impl Fn(usize, usize) -> f64 {
+        move |pair, step| step as f64 * f64::from(base.powf(-2.0 * pair as f64 / dims as f64) as f32)
+    }
+
+    #[test]
+    fn bases_are_found() {
+        for (base, dims, interleaved) in [(1e4, 64, false), (5e5, 128, false), (1e6, 64, true), (1e4, 16, true)] {
+            let found = matched(&columns(dims, interleaved, 96, plain(base, dims)));
+            assert_eq!(found, Some(Angles { base, dims: dims as u64, interleaved, size: None }));
+        }
+    }
+
+    #[test]
+    fn maps_turn_by_rows_and_columns() {
+        let angle = |pair: usize, step: usize| {
+            let position = if pair < 8 { step / 7 } else { step % 7 };
+            position as f64 * 1e4f64.powf(-((pair % 8) as f64) / 8.0)
+        };
+        let found = matched(&columns(32, true, 42, angle));
+        assert_eq!(found, Some(Angles { base: 1e4, dims: 32, interleaved: true, size: Some([6, 7]) }));
+    }
+
+    /// Llama 3 divides low frequencies, and other models scale positions: neither is a base.
+    #[test]
+    fn other_frequencies_are_refused() {
+        let scaled = |pair: usize, step: usize| plain(1e4, 64)(pair, step) / if pair > 20 { 8.0 } else { 1.0 };
+        assert_eq!(matched(&columns(64, false, 96, scaled)), None);
+        let halved = |pair: usize, step: usize| plain(1e4, 64)(pair, step) / 2.0;
+        assert_eq!(matched(&columns(64, false, 96, halved)), None);
+        // The first element of a pair that turns the other way.
+        let mut turned = columns(64, false, 96, plain(1e4, 64));
+        turned.iter_mut().for_each(|column| column.is_first = !column.is_first);
+        assert_eq!(matched(&turned), None);
+    }
 }

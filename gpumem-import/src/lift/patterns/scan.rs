@@ -3,7 +3,7 @@
 //! `h[t] = exp(delta[t] * A) * h[t - 1] + delta[t] * b[t] * x[t]`, `y[t] = c[t] . h[t] + D * x[t]`, with channels before steps. The layer has
 //! the steps before the channels, so that what is elementwise afterwards is turned, too.
 
-use super::matching::{Part, made_by, next, orders, output, parts, parts_of, plain};
+use super::matching::{Side, made_by, next, orders, output, parts, parts_of, plain};
 use crate::batch::index;
 use crate::lift::view::{Factor, Plan, View, length, moved, op};
 use crate::lift::{Arguments, Layer, Lift};
@@ -37,19 +37,19 @@ pub(super) fn find(lift: &mut Lift<'_>, at: usize) -> Option<()> {
 }
 
 /// Views of consecutive steps: the base, the first offset, and the distance from one step to the next.
-struct Run {
+struct Series {
     first: View,
     stride: u64,
 }
 
 /// Returns the views of all steps as one with the steps first.
-fn run(views: Vec<View>) -> Option<Run> {
+fn run(views: Vec<View>) -> Option<Series> {
     let [first, second, ..] = &views[..] else { return None };
     let stride = second.offset.checked_sub(first.offset).filter(|stride| *stride > 0)?;
     let is_run = views.iter().enumerate().all(|(step, view)| {
         view.base == first.base && view.axes == first.axes && view.offset == first.offset + step as u64 * stride
     });
-    is_run.then(|| Run { first: first.clone(), stride })
+    is_run.then(|| Series { first: first.clone(), stride })
 }
 
 fn read(lift: &Lift<'_>, stacked: ValueId, steps: &[ValueId]) -> Option<Scan> {
@@ -103,7 +103,7 @@ fn read(lift: &Lift<'_>, stacked: ValueId, steps: &[ValueId]) -> Option<Scan> {
     }
     // y + D * x, [D, T].
     let (last, sum) = next(lift, stacked).filter(|(_, node)| node.op == "add")?;
-    let skipped = orders(parts(lift, sum)?).into_iter().find(|[own, _]| *own == Part::Value(stacked))?[1].value()?;
+    let skipped = orders(parts(lift, sum)?).into_iter().find(|[own, _]| *own == Side::Value(stacked))?[1].value()?;
     let d = orders(parts_of(lift, skipped, "mul")?).into_iter().find_map(|[skipped, factor]| {
         let skipped = lift.view(skipped.value()?)?;
         let is_x = skipped.base == x.base && skipped.offset == x.offset && skipped.axes[..] == x.axes[..2];
@@ -116,7 +116,7 @@ fn read(lift: &Lift<'_>, stacked: ValueId, steps: &[ValueId]) -> Option<Scan> {
 }
 
 /// Returns the value `[D, T, N]` whose steps these are.
-fn whole_run(lift: &Lift<'_>, run: &Run, count: u64) -> Option<ValueId> {
+fn whole_run(lift: &Lift<'_>, run: &Series, count: u64) -> Option<ValueId> {
     let shape = lift.sample(run.first.base);
     let &[_, steps, states] = &shape[..] else { return None };
     let axes = crate::lift::view::whole(&shape);
@@ -126,7 +126,7 @@ fn whole_run(lift: &Lift<'_>, run: &Run, count: u64) -> Option<ValueId> {
 
 /// Returns the factors of a product of two or three values.
 fn factors(lift: &Lift<'_>, value: ValueId) -> Option<Vec<ValueId>> {
-    let [left, right] = parts_of(lift, value, "mul")?.map(Part::value);
+    let [left, right] = parts_of(lift, value, "mul")?.map(Side::value);
     let (left, right) = (left?, right?);
     Some(match (parts_of(lift, left, "mul"), parts_of(lift, right, "mul")) {
         (Some([a, b]), None) => vec![a.value()?, b.value()?, right],
@@ -171,7 +171,7 @@ fn write(lift: &mut Lift<'_>, scan: &Scan) -> Option<()> {
         && product.op == "mul"
         && let Some((turned, last)) = turned_after(plan.lift, output(product)?)
         && let Some([_, gate]) = parts(plan.lift, product)
-            .and_then(|both| orders(both).into_iter().find(|[own, _]| *own == Part::Value(result)))
+            .and_then(|both| orders(both).into_iter().find(|[own, _]| *own == Side::Value(result)))
         && let Some(gate) = gate.value().filter(|&gate| plan.lift.sample(gate) == [channels, steps])
     {
         let gate = gated(&mut plan, gate)?;

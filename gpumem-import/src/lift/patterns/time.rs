@@ -1,6 +1,6 @@
 //! Sines and cosines of a number, such as the time step of a diffusion.
 
-use super::matching::{Part, made_by, orders, output, parts, plain};
+use super::matching::{Side, made_by, orders, output, parts, plain};
 use crate::batch::index;
 use crate::lift::view::{Plan, moved, op};
 use crate::lift::{Arguments, Layer, Lift};
@@ -98,7 +98,7 @@ fn products(lift: &Lift<'_>, mut angles: ValueId) -> Option<(ValueId, Vec<f64>)>
         let (_, node) = made_by(lift, angles, "mul")?;
         let [left, right] = parts(lift, node)?;
         match (left, right) {
-            (Part::Value(value), Part::Number(number)) | (Part::Number(number), Part::Value(value)) => {
+            (Side::Value(value), Side::Number(number)) | (Side::Number(number), Side::Value(value)) => {
                 factor *= number;
                 angles = value;
             }

@@ -1,6 +1,6 @@
 //! Learned steps before a sequence, and learned positions.
 
-use super::matching::{Part, made_by, orders, output, parts, parts_of, with_number};
+use super::matching::{Side, made_by, orders, output, parts, parts_of, with_number};
 use crate::batch::index;
 use crate::fold::Origin;
 use crate::lift::view::{Plan, op};
@@ -28,7 +28,7 @@ pub(super) fn class_token(lift: &mut Lift<'_>, at: usize) -> Option<()> {
         let view = lift.view((*token)?).filter(|view| view.is_whole(lift))?;
         let state = lift.state(view.base).filter(|_| matches!(lift.origins[view.base], Origin::Parameters))?;
         let &[count, own] = &lift.sample((*token)?)[..] else { return None };
-        if own != width {
+        if own != width || !lift.is_only_use((*token)?) {
             return None;
         }
         found.push((count, state.key.clone()));
@@ -101,6 +101,10 @@ fn rows(lift: &Lift<'_>, value: ValueId) -> Option<Rows> {
             return None;
         }
         let &[.., count, _] = &lift.sample(value)[..] else { return None };
+        // Another use would be another layer, and have numbers of its own.
+        if !lift.is_only_use(value) {
+            return None;
+        }
         return view.is_whole(lift).then_some(Rows { table: view.base, name: "", start: 0, count });
     }
     let (_, node) = lift.maker(view.base).filter(|(_, node)| node.op == "embedding")?;
@@ -118,7 +122,7 @@ fn rows(lift: &Lift<'_>, value: ValueId) -> Option<Rows> {
 }
 
 fn integer(number: f64) -> Option<u64> {
-    (number >= 0.0 && number < 1e9 && number.fract() == 0.0).then_some(number as u64)
+    ((0.0..1e9).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
 
 /// Returns the number that all elements of a value are, whatever the inputs are.
@@ -142,6 +146,28 @@ fn uniform(lift: &Lift<'_>, value: ValueId) -> Option<f64> {
     None
 }
 
+/// Looks for one token a sample, which has one row of a table: a layer gives rows with an axis of steps.
+pub(super) fn single(lift: &mut Lift<'_>, at: usize) -> Option<()> {
+    let node = &lift.model.nodes[at];
+    let (table, tokens) = (node.tensor("weight").filter(|_| node.op == "embedding")?, node.tensor("indices")?);
+    let result = output(node)?;
+    let &[count, width] = &lift.model.values[table].shape[..] else { return None };
+    let key = lift.state(table)?.key.clone();
+    let is_single =
+        lift.is_sample(tokens) && lift.batch.sample(tokens, lift.model).is_empty() && lift.sample(result) == [width];
+    if !is_single || node.int("padding_idx").is_some_and(|index| index >= 0) {
+        return None;
+    }
+    let mut plan = Plan { lift, layers: Vec::new() };
+    let layer = Layer::new("Embedding", tokens, 0).with(count).with(width).key("weight", Some(&key));
+    let rows = plan.add(layer, &[1, width]);
+    plan.reshape(rows, &[width]);
+    let mut layers = plan.layers;
+    layers.last_mut()?.output = result;
+    lift.plan(at, layers);
+    Some(())
+}
+
 /// Looks for positions that do not count padding, as RoBERTa computes them from its tokens.
 pub(super) fn padded_positions(lift: &mut Lift<'_>, at: usize) -> Option<()> {
     let node = &lift.model.nodes[at];
@@ -155,7 +181,7 @@ pub(super) fn padded_positions(lift: &mut Lift<'_>, at: usize) -> Option<()> {
     let tokens = both.into_iter().find_map(|[sum, mask]| {
         let mask = integers(lift, mask.value()?)?;
         let (_, not) = made_by(lift, mask, "ne")?;
-        let [Part::Value(tokens), Part::Number(number)] = parts(lift, not)? else { return None };
+        let [Side::Value(tokens), Side::Number(number)] = parts(lift, not)? else { return None };
         let mut sum = integers(lift, sum.value()?)?;
         if let Some((inner, 0.0)) = with_number(lift, sum, "add") {
             sum = integers(lift, inner)?;

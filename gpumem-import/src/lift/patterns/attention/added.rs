@@ -1,4 +1,4 @@
-//! What is added to the scores of an attention: masks that are numbers of the model, tables of relative positions, masks of the user's.
+//! Summands of the scores of an attention: masks that are numbers of the model, tables of relative positions, masks of the user's.
 
 use super::scores::{Added, hides};
 use super::{Sizes, bias};
@@ -8,7 +8,7 @@ use crate::lift::view::{Plan, op};
 use crate::lift::{Layer, Lift, Literal};
 use crate::model::ValueId;
 
-/// What is added to scores, as the language has it.
+/// Summands of scores, as the language has them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Read {
     /// True if a step sees only steps up to its own index.
@@ -56,7 +56,7 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
             return None;
         }
         let value = match added {
-            Added::Numbers(value) | Added::Seen(value) | Added::Hidden(value) => value,
+            Added::Numbers(value) | Added::Mask(value) | Added::Seen(value) | Added::Hidden(value) => value,
         };
         match (&lift.origins[value], added) {
             (Origin::Constant(_), _) => match known(lift, added, sizes)? {
@@ -65,6 +65,7 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
                     read.causal |= causal;
                     read.window = [read.window, window].into_iter().flatten().min();
                 }
+                _ if matches!(added, Added::Mask(_)) => return None,
                 other => read.branches.push(Branch::Known(other)),
             },
             (Origin::Parameters, Added::Numbers(_)) => {
@@ -134,10 +135,10 @@ fn known(lift: &mut Lift<'_>, added: Added, sizes: &Sizes) -> Option<Known> {
 }
 
 fn looked_at(lift: &Lift<'_>, added: Added, sizes: &Sizes) -> Option<Known> {
-    let (Added::Numbers(value) | Added::Seen(value) | Added::Hidden(value)) = added;
+    let (Added::Numbers(value) | Added::Mask(value) | Added::Seen(value) | Added::Hidden(value)) = added;
     let tensor = lift.origins[value].numbers()?;
     let (shape, mut numbers) = lift.shared_tensor(value, tensor).ok()?;
-    if !matches!(added, Added::Numbers(_)) {
+    if let Added::Seen(_) | Added::Hidden(_) = added {
         let is_hidden = |number: f64| (number != 0.0) != matches!(added, Added::Seen(_));
         numbers.iter_mut().for_each(|number| *number = if is_hidden(*number) { f64::NEG_INFINITY } else { 0.0 });
     }
@@ -188,7 +189,7 @@ fn band(mask: &[f64], keys: usize) -> Option<Known> {
 /// Returns map, window and shift of a mask for windows of a rolled map. `None` if it is another mask.
 fn windows(shape: &[u64], numbers: &[f64], steps: u64) -> Option<Known> {
     let count: u64 = shape[..shape.len() - 2].iter().product();
-    if !numbers.iter().all(|&number| number == 0.0 || number == -100.0) || count < 2 || count > 1 << 16 {
+    if !numbers.iter().all(|&number| number == 0.0 || number == -100.0) || !(2..=1 << 16).contains(&count) {
         return None;
     }
     let sides =
@@ -314,6 +315,66 @@ impl Known {
                 let layer = crate::lift::parameters::constant(&(shape.clone(), numbers.clone())).ok()?;
                 Some(plan.add(layer, shape))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Known, band, is_alibi, is_windows, slopes, windows};
+
+    fn mask(queries: usize, keys: usize, sees: impl Fn(usize, usize) -> bool) -> Vec<f64> {
+        let hidden = f64::from(f32::MIN);
+        (0..queries * keys).map(|at| if sees(at / keys, at % keys) { 0.0 } else { hidden }).collect()
+    }
+
+    #[test]
+    fn masks_are_bands() {
+        assert_eq!(band(&mask(6, 6, |q, k| k <= q), 6), Some(Known::Band(true, None)));
+        assert_eq!(band(&mask(6, 6, |q, k| k <= q && q - k < 3), 6), Some(Known::Band(true, Some(3))));
+        assert_eq!(band(&mask(6, 6, |q, k| q.abs_diff(k) < 2), 6), Some(Known::Band(false, Some(2))));
+        // Queries that are later than keys, blocks, and a triangle the other way.
+        assert_eq!(band(&mask(4, 6, |q, k| k <= q + 2), 6), None);
+        assert_eq!(band(&mask(6, 6, |q, k| q / 3 == k / 3), 6), None);
+        assert_eq!(band(&mask(6, 6, |q, k| k >= q), 6), None);
+        assert_eq!(band(&[0.0, -100.0, 0.0, 0.0], 2), None);
+    }
+
+    /// Heads of 4 are not those of 3, which take every other slope of 4 in the end.
+    #[test]
+    fn slopes_are_told_apart() {
+        let bias = |slopes: &[f64]| {
+            slopes.iter().flat_map(|slope| (0..5).map(move |key| slope * (key as f64 - 4.0))).collect::<Vec<_>>()
+        };
+        assert!(is_alibi(&[4, 1, 5], &bias(&slopes(4)), [4, 5, 5]));
+        assert!(is_alibi(&[3, 1, 5], &bias(&slopes(3)), [3, 5, 5]));
+        assert!(!is_alibi(&[3, 1, 5], &bias(&slopes(4)[..3]), [3, 5, 5]));
+        assert!(!is_alibi(&[4, 1, 5], &bias(&[0.25, 0.0625, 0.015625, 0.004]), [4, 5, 5]));
+    }
+
+    /// A map of 8 in windows of 4 that was rolled by 2, and one that was rolled along one axis.
+    #[test]
+    fn windows_of_a_rolled_map_are_found() {
+        for sizes @ [size, window, shift] in [[[8, 8], [4, 4], [2, 2]], [[8, 4], [4, 4], [2, 0]]] {
+            let region = |axis: usize, position: u64| match shift[axis] {
+                0 => 0,
+                _ if position < size[axis] - window[axis] => 0,
+                _ if position < size[axis] - shift[axis] => 1,
+                _ => 2,
+            };
+            let across = size[1] / 4;
+            let count = size[0] / 4 * across;
+            let place = |index: u64, step: u64| {
+                (region(0, index / across * 4 + step / 4), region(1, index % across * 4 + step % 4))
+            };
+            let pairs = (0..count * 256).map(|at| (at / 256, at / 16 % 16, at % 16));
+            let mut numbers: Vec<f64> = pairs
+                .map(|(index, query, key)| if place(index, query) == place(index, key) { 0.0 } else { -100.0 })
+                .collect();
+            assert!(is_windows(&numbers, sizes));
+            assert_eq!(windows(&[count, 16, 16], &numbers, 16), Some(Known::Windows(sizes)));
+            numbers[1] = -100.0;
+            assert_eq!(windows(&[count, 16, 16], &numbers, 16), None);
         }
     }
 }

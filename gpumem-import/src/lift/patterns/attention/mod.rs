@@ -104,7 +104,7 @@ fn plan(lift: &mut Lift<'_>, call: &Call) -> Option<()> {
     };
     let shape: Vec<u64> = sizes.axes.iter().copied().chain([sizes.steps, sizes.heads * sizes.values]).collect();
     let made = plan.add(layer, &shape);
-    finish(plan, made, call.output, &rows)
+    finish(plan, made, call, &rows)
 }
 
 /// Adds rotary positions, if a branch has them.
@@ -223,7 +223,7 @@ fn joined_base(plan: &Plan<'_, '_>, rows: &Rows, is_turned: bool) -> Option<(Val
 }
 
 /// Plans the layers in the place of the operation after which the result is rows again.
-fn finish(mut plan: Plan<'_, '_>, made: ValueId, output: ValueId, rows: &Rows) -> Option<()> {
+fn finish(mut plan: Plan<'_, '_>, made: ValueId, call: &Call, rows: &Rows) -> Option<()> {
     let Sizes { axes, heads, steps, values, .. } = &rows.sizes;
     let split: Vec<u64> = axes.iter().copied().chain([*steps, *heads, *values]).collect();
     let mut view = View { base: made, offset: 0, axes: whole(&split) };
@@ -232,6 +232,11 @@ fn finish(mut plan: Plan<'_, '_>, made: ValueId, output: ValueId, rows: &Rows) -
         true => view.axes.swap(last - 3, last - 2),
         false => drop(view.axes.remove(last - 2)),
     }
+    if call.is_turned {
+        let rank = view.axes.len();
+        view.axes.swap(rank - 2, rank - 1);
+    }
+    let output = call.output;
     let shape = plan.lift.sample(made);
     let (mut value, mut at) = (output, view.clone());
     let mut best = None;

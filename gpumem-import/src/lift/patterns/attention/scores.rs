@@ -2,7 +2,7 @@
 
 use super::trace::scaled;
 use crate::lift::patterns::matching::number;
-use crate::lift::view::{moved, op};
+use crate::lift::view::{View, moved, op};
 use crate::lift::{Arguments, Lift};
 use crate::model::{Argument, Node, ValueId};
 
@@ -17,6 +17,8 @@ pub(super) struct Operand {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Added {
     Numbers(ValueId),
+    /// Numbers that are 0, or hide a key whatever they are multiplied by.
+    Mask(ValueId),
     /// True for keys that are seen.
     Seen(ValueId),
     /// True for keys that are hidden.
@@ -32,8 +34,9 @@ pub(super) struct Call {
     pub(super) causal: bool,
     pub(super) added: Vec<Added>,
     pub(super) dropout: f64,
-    /// The result `[.., T, V]`.
+    /// The result `[.., T, V]`, or `[.., V, T]` if it is turned.
     pub(super) output: ValueId,
+    pub(super) is_turned: bool,
 }
 
 /// The most operations between two products.
@@ -67,6 +70,7 @@ pub(super) fn called(lift: &Lift<'_>, node: &Node) -> Option<Call> {
         added,
         dropout: node.float("dropout_p").unwrap_or(0.0),
         output: *node.outputs.first()?,
+        is_turned: false,
     })
 }
 
@@ -77,32 +81,59 @@ pub(super) fn written(lift: &Lift<'_>, node: &Node) -> Option<Call> {
     if crate::batch::index(node.int("dim")?, rank) + 1 != rank {
         return None;
     }
-    let (dropout, values, output) = applied(lift, *node.outputs.first()?)?;
+    let applied = applied(lift, *node.outputs.first()?)?;
     let mut found = Scores { scale: 1.0, added: Vec::new(), shape: lift.sample(input), left: FARTHEST };
     let [query, key] = found.back(lift, input)?;
     Some(Call {
-        operands: [query, key, values],
+        operands: [query, key, applied.values],
         scale: found.scale,
         causal: false,
         added: found.added,
-        dropout,
-        output,
+        dropout: applied.dropout,
+        output: applied.output,
+        is_turned: applied.is_turned,
     })
 }
 
-/// Follows attention weights to the product with the values. Returns dropout, the values and the product.
-fn applied(lift: &Lift<'_>, mut weights: ValueId) -> Option<(f64, Operand, ValueId)> {
+/// The product of attention weights and values.
+struct Applied {
+    dropout: f64,
+    values: Operand,
+    output: ValueId,
+    is_turned: bool,
+}
+
+/// Follows attention weights to the product with the values.
+fn applied(lift: &Lift<'_>, mut weights: ValueId) -> Option<Applied> {
     let mut dropout = 0.0;
+    let mut is_turned = false;
     for _ in 0..FARTHEST {
-        let shape = lift.sample(weights);
         let node = &lift.model.nodes[lift.only_reader(weights).filter(|&reader| !lift.is_taken(reader))?];
         let output = *node.outputs.first()?;
-        if let Some([left, right]) = product(lift, node) {
-            return (left.value == weights && left.order.is_sorted()).then_some((dropout, right, output));
+        if let Some([left, mut right]) = product(lift, node) {
+            let (own, mut values) = if is_turned { (right, left) } else { (left, right.clone()) };
+            right = own;
+            let rank = values.order.len();
+            if right.value != weights || !right.order.is_sorted() {
+                return None;
+            }
+            if is_turned {
+                values.order.swap(rank - 2, rank - 1);
+            }
+            return Some(Applied { dropout, values, output, is_turned });
         }
+        let turns = || {
+            let view = View::of(lift, weights)?;
+            let rank = view.axes.len();
+            let turned = view.ordered((0..rank - 2).chain([rank - 1, rank - 2]))?;
+            (view.after(lift, node, output)? == turned).then_some(())
+        };
         match op(node) {
             "dropout" => dropout = if dropout == 0.0 { node.float("p")? } else { return None },
-            _ if moved(node) == Some(weights) && lift.sample(output) == shape => {}
+            "transpose" | "permute" | "mT" if lift.sample(weights).len() >= 2 && turns().is_some() => {
+                is_turned = !is_turned
+            }
+            _ if moved(node) == Some(weights) && lift.sample(output) == lift.sample(weights) => {}
             _ => return None,
         }
         weights = output;
@@ -151,11 +182,11 @@ impl Scores {
     }
 
     fn add(&mut self, added: Added, factor: f64) -> Option<()> {
-        // What is added before a factor would be another number after it.
-        let is_scaled = self.scale * factor != 1.0;
-        if is_scaled && matches!(added, Added::Numbers(_)) {
-            return None;
-        }
+        // What is added before a factor is another number after it.
+        let added = match added {
+            Added::Numbers(value) if self.scale * factor != 1.0 => Added::Mask(value),
+            other => other,
+        };
         self.added.push(added);
         Some(())
     }

@@ -22,7 +22,7 @@ pub(super) struct Turned {
     width: Vec<Factor>,
 }
 
-enum Step<'m> {
+enum Link<'m> {
     Moves(&'m Node),
     Scales(f64),
     Turns(Turn),
@@ -38,15 +38,15 @@ pub(super) fn trace(lift: &mut Lift<'_>, value: ValueId, through_numbers: bool) 
     while steps.len() < FARTHEST {
         let Some((_, node)) = lift.maker(base) else { break };
         let (step, input) = if let Some(input) = moved(node) {
-            (Step::Moves(node), input)
+            (Link::Moves(node), input)
         } else if !through_numbers {
             break;
         } else if let Some((input, factor)) = scaled(lift, node) {
-            (Step::Scales(factor), input)
+            (Link::Scales(factor), input)
         } else if let ("add" | "sub" | "cat" | "concat" | "stack", Some((input, turn))) =
             (&node.op[..], turned(lift, base))
         {
-            (Step::Turns(turn), input)
+            (Link::Turns(turn), input)
         } else {
             break;
         };
@@ -57,14 +57,14 @@ pub(super) fn trace(lift: &mut Lift<'_>, value: ValueId, through_numbers: bool) 
     let mut traced = start(lift, base)?;
     for (step, output) in steps.into_iter().rev() {
         traced = match step {
-            Step::Moves(node) => match traced.view.clone().after(lift, node, output) {
+            Link::Moves(node) => match traced.view.clone().after(lift, node, output) {
                 Some(view) => Traced { view, ..traced },
                 None => start(lift, output)?,
             },
-            Step::Scales(factor) => Traced { scale: traced.scale * factor, ..traced },
+            Link::Scales(factor) => Traced { scale: traced.scale * factor, ..traced },
             // Positions that turn a second time are another layer.
-            Step::Turns(_) if traced.turned.is_some() => start(lift, output)?,
-            Step::Turns(turn) => match (traced.view.axes.get(turn.time).cloned(), traced.view.axes.last().cloned()) {
+            Link::Turns(_) if traced.turned.is_some() => start(lift, output)?,
+            Link::Turns(turn) => match (traced.view.axes.get(turn.time).cloned(), traced.view.axes.last().cloned()) {
                 (Some(steps), Some(width)) => Traced { turned: Some(Turned { turn, steps, width }), ..traced },
                 _ => start(lift, output)?,
             },

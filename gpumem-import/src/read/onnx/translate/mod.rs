@@ -122,7 +122,7 @@ pub(super) fn translate<'f>(
         stored_names: graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()).collect(),
         model: Model::default(),
         origins: Vec::new(),
-        batch: Batch { size: batch, axes: Vec::new(), mixing: Vec::new() },
+        batch: Batch { size: batch, axes: Vec::new(), mixing: Vec::new(), makers: Vec::new() },
         is_widened: batch != old,
         old_batch: old,
         opset: file.opset,

@@ -1,0 +1,196 @@
+//! Operations that resize maps and signals: padding, pooling, resampling.
+
+use super::weighted::tensor;
+use super::{Arguments, Layer, Lift, Literal, Result, refuse};
+use crate::model::{Argument, Node, ValueId};
+
+/// Lifts an operation that resizes. False if it is another one.
+pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result<bool> {
+    match op {
+        _ if op == "pad"
+            || op.ends_with("_pad_nd")
+            || op.contains("_pad1d")
+            || op.contains("_pad2d")
+            || op.contains("_pad3d") =>
+        {
+            pad(lift, index, node, op)?;
+        }
+        _ if op.contains("pool") && !op.contains("unpool") && !op.contains("fractional") => {
+            pool(lift, index, node, op)?
+        }
+        _ if op.starts_with("upsample") || op.starts_with("_upsample") => upsample(lift, index, node, op)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Padding of an axis of a sample: the dimension of the language, and elements at both ends.
+type Sides = (i64, [i64; 2]);
+
+fn pad(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
+    let (padding, mode) = match op {
+        "pad" | "constant_pad_nd" => (node.ints("pad"), node.text("mode").unwrap_or("constant").to_string()),
+        _ if op.starts_with("reflection") => (node.ints("padding"), "reflect".to_string()),
+        _ if op.starts_with("circular") => (node.ints("padding"), "circular".to_string()),
+        _ => (node.ints("padding"), "replicate".to_string()),
+    };
+    let (value, output) = (tensor(node, "self")?, node.outputs[0]);
+    let rank = lift.model.values[value].shape.len() as i64;
+    let mut sides: Vec<Sides> = Vec::new();
+    for (place, pair) in padding.unwrap_or_default().chunks(2).enumerate() {
+        let &[low, high] = pair else { return refuse("its padding is no list of pairs") };
+        if [low, high] != [0, 0] {
+            match lift.dim(value, rank - 1 - place as i64) {
+                Some(dim) => sides.push((dim, [low, high])),
+                None => return refuse("it pads the batch"),
+            }
+        }
+    }
+    let fill = node.float("value").unwrap_or(0.0);
+    // The language has no infinity, and nothing is below the least number.
+    let fill = if fill.is_finite() { fill } else { f64::from(f32::MAX) * fill.signum() };
+    let input = lift.operand(value)?;
+    let options = |layer: Layer| layer.option("mode", &mode[..], "constant").option("value", fill, 0.0);
+    padded(lift, index, [input, output], &sides, options)
+}
+
+/// Adds a padding of any axes: of the last ones at once, of others one by one as rows of maps.
+pub(super) fn padded(
+    lift: &mut Lift<'_>,
+    index: usize,
+    [input, output]: [ValueId; 2],
+    sides: &[Sides],
+    options: impl Fn(Layer) -> Layer,
+) -> Result {
+    let shape = lift.sample(input);
+    let rank = shape.len() as i64;
+    let Some(first) = sides.iter().map(|(dim, _)| *dim).min() else {
+        lift.same(output, input);
+        return Ok(());
+    };
+    let count = rank + 1 - first;
+    if count <= 2 || count == 3 && rank == 4 {
+        let of = |dim: i64| sides.iter().find(|(other, _)| *other == dim).map_or([0, 0], |(_, sides)| *sides);
+        // A map has four sides and a volume six, also if some of them are not padded.
+        let axes = if rank >= 3 { count.max(2) } else { count };
+        let all: Vec<i64> = (0..axes).flat_map(|place| of(rank - place)).collect();
+        let is_whole = axes == rank - 1 || rank <= 2 && axes == 1;
+        let padding = if is_whole { Literal::sizes(&all) } else { Literal::dims(&all) };
+        lift.add(index, options(Layer::new("Pad", input, output).with(padding)));
+        return Ok(());
+    }
+    let (mut current, mut shape) = (input, shape);
+    for (place, (dim, [low, high])) in sides.iter().enumerate() {
+        let at = *dim as usize - 1;
+        let inner: u64 = shape[at + 1..].iter().product();
+        let outer: u64 = shape[..at].iter().product();
+        let rows = lift.between(&[outer, shape[at], inner]);
+        super::movement::reshape_lifted(lift, index, current, rows)?;
+        let Some(longer) = shape[at].checked_add_signed(low + high) else {
+            return refuse("it cuts off more than there is");
+        };
+        let wide = lift.between(&[outer, longer, inner]);
+        let rows = lift.resolve(rows);
+        lift.add(index, options(Layer::new("Pad", rows, wide).with(Literal::dims(&[0, 0, *low, *high]))));
+        shape[at] = longer;
+        let next = if place + 1 == sides.len() { output } else { lift.between(&shape) };
+        super::movement::reshape_lifted(lift, index, wide, next)?;
+        current = lift.resolve(next);
+    }
+    Ok(())
+}
+
+fn pool(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
+    let axes = match op.chars().find_map(|c| c.to_digit(10)) {
+        Some(axes @ 1..=3) => axes as usize,
+        _ => return refuse("the language has no such pool"),
+    };
+    let (value, output) = (tensor(node, "self")?, node.outputs[0]);
+    if node.outputs.len() > 1 && lift.is_read(node.outputs[1]) {
+        return refuse("its indices are read");
+    }
+    if node.argument("divisor_override").is_some_and(|divisor| *divisor != Argument::None) {
+        return refuse("it has a divisor of its own");
+    }
+    let merged = lift.rows_apart(index, value, axes)?;
+    let (input, place) = match merged {
+        Some((rows, _)) => (rows, axes + 1),
+        None => (lift.operand(value)?, axes),
+    };
+    let is_mean = op.contains("avg");
+    let family = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d"];
+    let adaptive = [
+        "AdaptiveAvgPool1d",
+        "AdaptiveAvgPool2d",
+        "AdaptiveAvgPool3d",
+        "AdaptiveMaxPool1d",
+        "AdaptiveMaxPool2d",
+        "AdaptiveMaxPool3d",
+    ];
+    let at = place - 1 + if is_mean { 0 } else { 3 };
+    // The axis that is merged with the batch stays as it is.
+    let sizes = |name: &str, default: i64, kept: i64| {
+        let own = node.sizes(name, axes, default);
+        if merged.is_some() { [vec![kept], own].concat() } else { own }
+    };
+    let layer = if op.starts_with("adaptive") {
+        let kept = merged.map_or(1, |(_, factor)| factor as i64);
+        Layer::new(adaptive[at], input, output).with(Literal::sizes(&sizes("output_size", 1, kept)))
+    } else {
+        let kernel = sizes("kernel_size", 1, 1);
+        let stride = match node.ints("stride") {
+            Some(stride) if !stride.is_empty() => sizes("stride", 1, 1),
+            _ => kernel.clone(),
+        };
+        Layer::new(family[at], input, output)
+            .with(Literal::sizes(&kernel))
+            .option("stride", Literal::sizes(&stride), Literal::sizes(&kernel))
+            .option("padding", Literal::sizes(&sizes("padding", 0, 0)), 0i64)
+            .option("dilation", Literal::sizes(&sizes("dilation", 1, 1)), 1i64)
+            .option("ceil_mode", node.is("ceil_mode", false), false)
+            .option("count_include_pad", node.is("count_include_pad", true), true)
+    };
+    match merged {
+        Some(_) => lift.add_rows_together(index, layer, output),
+        None => lift.add(index, layer),
+    }
+    Ok(())
+}
+
+fn upsample(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
+    let mode = match op {
+        _ if op.contains("nearest_exact") || op.contains("nearest-exact") => "nearest-exact",
+        _ if op.contains("nearest") => "nearest",
+        _ if op.contains("bilinear") => "bilinear",
+        _ if op.contains("bicubic") => "bicubic",
+        _ if op.contains("trilinear") => "trilinear",
+        _ => "linear",
+    };
+    let input = tensor(node, "input").or_else(|_| tensor(node, "self"))?;
+    lift.needs_plain_batch(input)?;
+    let sizes: Vec<i64> = lift.sample(node.outputs[0])[1..].iter().map(|&size| size as i64).collect();
+    let from: Vec<i64> = lift.sample(input)[1..].iter().map(|&size| size as i64).collect();
+    let factors: Option<Vec<f64>> = match node.argument("scale_factors") {
+        Some(Argument::Floats(factors)) => Some(factors.clone()),
+        _ => None,
+    };
+    let operand = lift.operand(input)?;
+    let layer = Layer::new("Upsample", operand, node.outputs[0]);
+    let whole = |(size, from): (&i64, &i64)| (size % from == 0).then(|| size / from);
+    let ratios: Option<Vec<i64>> = sizes.iter().zip(&from).map(whole).collect();
+    let layer = match (factors, ratios) {
+        (Some(factors), Some(ratios))
+            if factors.iter().zip(&ratios).all(|(factor, ratio)| *factor == *ratio as f64) =>
+        {
+            layer.with(Literal::sizes(&ratios))
+        }
+        (Some(factors), _) => layer.with(match &factors[..] {
+            [first, rest @ ..] if rest.iter().all(|factor| factor == first) => Literal::Float(*first),
+            factors => Literal::Tuple(factors.iter().copied().map(Literal::Float).collect()),
+        }),
+        (None, _) => layer.set("size", Literal::sizes(&sizes)),
+    };
+    let layer = layer.option("mode", mode, "nearest").option("align_corners", node.is("align_corners", false), false);
+    lift.add(index, layer);
+    Ok(())
+}
