@@ -204,8 +204,8 @@ fn made(layers: Vec<Layer>, outputs: Vec<usize>) -> (Model, Batch, Lifted) {
         batch: Some(2),
         ..Model::default()
     };
-    let batch = Batch { size: 2, axes: vec![Some(Axis::of(0)); count], mixing: Vec::new() };
-    (model, batch, Lifted { layers, outputs, unknown: Vec::new() })
+    let batch = Batch { size: 2, axes: vec![Some(Axis::of(0)); count], mixing: Vec::new(), makers: Vec::new() };
+    (model, batch, Lifted { layers, outputs, ..Lifted::default() })
 }
 
 fn print(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<String, String> {

@@ -42,7 +42,7 @@ pub struct Batch {
     /// The operations that mix samples, by their index in [`Model::nodes`].
     pub mixing: Vec<usize>,
     /// The node that makes each value, among those that were visited.
-    pub(crate) makers: Vec<Option<usize>>,
+    pub makers: Vec<Option<usize>>,
 }
 
 impl Batch {
