@@ -92,10 +92,6 @@ impl Rules {
     fn grain(&self) -> u64 {
         if self.tracker { 1 } else { 512 }
     }
-
-    fn has_fused_dropout(&self) -> bool {
-        self.tracker || self.device == Device::Cuda
-    }
 }
 
 /// The loss of the step.

@@ -84,19 +84,22 @@ impl Report {
         let mut by_purpose: BTreeMap<Purpose, u64> = BTreeMap::new();
         let mut by_module: BTreeMap<String, u64> = BTreeMap::new();
         for (storage, purpose) in trace.alive(peak) {
-            *by_purpose.entry(purpose).or_default() += trace.bytes(storage);
+            let bytes = trace.bytes(storage);
+            let sum = by_purpose.entry(purpose).or_default();
+            *sum = sum.saturating_add(bytes);
             let module = match keys.get(&storage) {
                 Some(key) => key.rsplit_once('.').map_or(String::new(), |(module, _)| module.to_string()),
                 None => self::place(model, &trace, storage).module,
             };
-            *by_module.entry(module).or_default() += trace.bytes(storage);
+            let sum = by_module.entry(module).or_default();
+            *sum = sum.saturating_add(bytes);
         }
         let mut by_module: Vec<(String, u64)> = by_module.into_iter().collect();
         by_module.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let stays = [Purpose::Parameter, Purpose::Gradient, Purpose::OptimizerState, Purpose::Buffer];
         let end = trace.alive(trace.events.len());
-        let states =
-            end.iter().filter(|(_, purpose)| stays.contains(purpose)).map(|(storage, _)| trace.bytes(*storage)).sum();
+        let staying = end.iter().filter(|(_, purpose)| stays.contains(purpose));
+        let states = staying.fold(0u64, |sum, (storage, _)| sum.saturating_add(trace.bytes(*storage)));
         let allocated = phases.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         Report {
             allocated,

@@ -10,7 +10,9 @@ use super::report::{Report, UnknownOperation};
 use super::trace::{Phase, Purpose, Site};
 use super::{Loss, Request};
 use crate::batch::Batch;
-use crate::model::{Dtype, Model, StateKind};
+use crate::fold::{Tensor as Numbers, origins};
+use crate::model::{Argument, Dtype, Model, StateKind};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -61,8 +63,10 @@ impl std::error::Error for Refusal {}
 /// Refuses models with operations of which nothing is known, unless the request is for a part, and batches that the model does not have.
 pub fn predict(model: &Model, request: &Request) -> Result<Report, Refusal> {
     let resized = at_batch(model, request.batch)?;
-    let running = resized.as_ref().unwrap_or(model);
-    check(running)?;
+    let mut running = Cow::Borrowed(resized.as_ref().unwrap_or(model));
+    check(&running)?;
+    drop_idle_masks(model, &mut running, request.rules.tracker);
+    let running = &*running;
     let run = |keeps_unknown| {
         let mut step = Training::new(running, model, request, keeps_unknown)?;
         step.run()
@@ -107,6 +111,58 @@ fn at_batch(model: &Model, batch: Option<u64>) -> Result<Option<Model>, Refusal>
         None => {
             Err(Refusal::Batch(format!("has a tensor of 2^63 bytes or more at batch {batch}; choose a smaller one")))
         }
+    }
+}
+
+/// Removes masks of attention that let everything through, and those of causal attention, which has a flag.
+///
+/// Libraries make them for every sample when they export, and pass none in a run. A mask that all samples share is the model's own.
+fn drop_idle_masks(model: &Model, running: &mut Cow<'_, Model>, is_tracked: bool) {
+    let mask = |index: usize| {
+        let node = model.nodes.get(index)?;
+        let mask = node.tensor("attn_mask").filter(|_| node.op == "scaled_dot_product_attention")?;
+        let shape = &model.values.get(mask)?.shape;
+        (shape.len() == 4 && shape.first() == model.batch.as_ref() && model.batch > Some(1)).then_some(mask)
+    };
+    let masked: Vec<usize> = (0..model.nodes.len()).filter(|&index| mask(index).is_some()).collect();
+    if masked.is_empty() {
+        return;
+    }
+    let origins = origins(model);
+    for index in masked {
+        let numbers = mask(index).and_then(|mask| origins.get(mask)?.numbers());
+        let Some(kind) = numbers.and_then(Mask::of) else { continue };
+        // With fake tensors, which a tracker sees, libraries pass the mask of causal attention, too.
+        if kind == Mask::Causal && is_tracked {
+            continue;
+        }
+        let Some(node) = running.to_mut().nodes.get_mut(index) else { continue };
+        node.arguments.retain(|(name, _)| name != "attn_mask" && name != "is_causal");
+        node.arguments.push(("is_causal".into(), Argument::Bool(kind == Mask::Causal)));
+    }
+}
+
+/// Masks that need no memory.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Mask {
+    All,
+    Causal,
+}
+
+impl Mask {
+    fn of(mask: &Numbers) -> Option<Mask> {
+        let &[.., rows, columns] = &mask.shape[..] else { return None };
+        let numbers = mask.numbers();
+        let is_open = |number: f64| if mask.dtype == Dtype::Bool { number != 0.0 } else { number == 0.0 };
+        if numbers.iter().all(|&number| is_open(number)) {
+            return Some(Mask::All);
+        }
+        let (rows, columns) = (usize::try_from(rows).ok()?, usize::try_from(columns).ok()?);
+        let is_causal = |(index, &number): (usize, &f64)| {
+            let (row, column) = (index / columns % rows, index % columns);
+            is_open(number) == (column <= row)
+        };
+        (columns > 0 && rows > 0 && numbers.iter().enumerate().all(is_causal)).then_some(Mask::Causal)
     }
 }
 

@@ -35,13 +35,20 @@ pub(super) fn attention(c: &Call<'_>) -> Outputs {
     let all = [Some(c.tensor("query")?), Some(c.tensor("key")?), Some(c.tensor("value")?), c.optional("attn_mask")?];
     let [Some(query), Some(key), Some(value), mask] = c.e.lowered(all) else { return malformed("has no query") };
     let dropout = c.number("dropout_p").unwrap_or(0.0);
+    // Heads without a batch are those of one sample.
+    let is_sample =
+        query.rank() == 3 && key.rank() == 3 && value.rank() == 3 && c.e.rules.attention == Attention::Fused;
+    let [query, key, value] =
+        [query, key, value].map(|tensor| if is_sample { c.e.unsqueezed(&tensor, 0) } else { tensor });
     let kernel = kernel(c.e, [&query, &key, &value], mask.as_ref(), dropout);
     if kernel == Kernel::Math {
         let options =
             Options { dropout, is_causal: c.flag("is_causal", false), shares_keys: c.flag("enable_gqa", false) };
-        return Ok(vec![c.e.by_products(query, key, value, mask, options)?]);
+        let output = c.e.by_products(query, key, value, mask, options)?;
+        return Ok(vec![if is_sample { c.e.squeezed(&output, &[0]) } else { output }]);
     }
-    c.e.fused(kernel, [&query, &key, &value], mask).map(|output| vec![output])
+    let output = c.e.fused(kernel, [&query, &key, &value], mask)?;
+    Ok(vec![if is_sample { c.e.squeezed(&output, &[0]) } else { output }])
 }
 
 /// Returns the strides of `[B, H, T, D]` that lies in memory as `[B, T, H, D]`.

@@ -53,12 +53,8 @@ pub(super) fn gru_cpu(e: &Eager, cells: &Cells) -> Outputs {
             several => e.joined(several, 2)?,
         };
         if cells.drops && layer + 1 < cells.layers {
-            input = if e.rules.has_fused_dropout() {
-                e.dropout(&input)
-            } else {
-                let noise = e.like(&input);
-                e.multiplied(Some(&input), Some(&noise), input.dtype)?
-            };
+            let noise = e.like(&input);
+            input = e.multiplied(Some(&input), Some(&noise), input.dtype)?;
         }
     }
     let end = e.stacked(&ends, 0)?;

@@ -251,19 +251,31 @@ impl Eager {
     }
 }
 
+/// The gradient of the divisor comes first: derivatives are computed in the order of the names of their arguments.
 fn quotient_gradients(b: &Backward<'_>) -> Vec<Option<Tensor>> {
-    let first = b.needs(0).then(|| b.e.product(b.gradient, b.saved(1)));
     // -grad * ((self / other) / other)
     let second = b.needs(1).then(|| {
-        let negative = b.e.like(b.gradient);
         let once = match b.saved(0) {
             Some(dividend) => b.e.product(dividend, b.saved(1)),
             None => b.saved(1).map_or_else(|| b.e.like(b.gradient), |divisor| b.e.like(divisor)),
         };
         let twice = b.e.product(&once, b.saved(1));
+        let negative = b.e.like(b.gradient);
         b.e.product(&negative, Some(&twice))
     });
+    let first = b.needs(0).then(|| b.e.product(b.gradient, b.saved(1)));
     vec![first, second]
+}
+
+impl Eager {
+    /// Returns a recorded quotient.
+    pub fn quotient(&self, a: &Tensor, b: &Tensor) -> Result {
+        let dtype = promoted(&[a, b], false);
+        let result = self.elementwise(&[a, b], dtype)?;
+        let saved = vec![Some(a).filter(|_| b.requires_grad()), Some(b)];
+        self.record(&[&result], &[Some(a), Some(b)], saved, quotient_gradients);
+        Ok(result)
+    }
 }
 
 pub(super) fn div(c: &Call<'_>, is_in_place: bool) -> Outputs {
@@ -317,14 +329,42 @@ pub(super) fn plain(c: &Call<'_>, dtype: Dtype) -> Outputs {
     Ok(vec![c.e.elementwise(&tensors.iter().collect::<Vec<_>>(), dtype)?])
 }
 
-/// `maximum`, `minimum`, `fmod`, `remainder`, `atan2`: both operands are kept, and each gradient is masked.
+/// The tensors and masks that the derivatives of an operation of two tensors hold at once, with their results.
+struct Holds {
+    /// For the gradients of the first and of the second tensor.
+    tensors: [u8; 2],
+    masks: u8,
+    /// True if a zero is made as a tensor.
+    has_zero: bool,
+}
+
+/// Records an operation that keeps both of its tensors.
+fn of_two(c: &Call<'_>, pair: &Pair, result: &Tensor, holds: Holds) {
+    let saved = vec![pair.a.as_ref(), pair.b.as_ref()];
+    c.e.record(&[result], &pair.inputs(), saved, move |b| {
+        let gradient = |index: usize| {
+            b.needs(index).then(|| {
+                let _masks: Vec<Tensor> = (0..holds.masks).map(|_| b.e.mask_of(b.gradient)).collect();
+                let _zero = holds.has_zero.then(|| b.e.new_tensor(&[], b.gradient.dtype));
+                let _temporaries: Vec<Tensor> = (1..holds.tensors[index]).map(|_| b.e.like(b.gradient)).collect();
+                b.e.like(b.gradient)
+            })
+        };
+        let second = gradient(1);
+        vec![gradient(0), second]
+    });
+}
+
+/// `maximum`, `minimum`, `atan2`, `fmod`, `remainder`.
 pub(super) fn binary(c: &Call<'_>) -> Outputs {
     let pair = Pair::read(c)?;
     let result = c.e.elementwise(&pair.tensors(), pair.dtype)?;
-    c.e.record(&[&result], &pair.inputs(), pair.inputs().to_vec(), |b| {
-        let _mask = b.e.mask_of(b.gradient);
-        vec![b.needs(0).then(|| b.e.like(b.gradient)), b.needs(1).then(|| b.e.like(b.gradient))]
-    });
+    let holds = match &c.node.op[..] {
+        "fmod" | "remainder" => Holds { tensors: [1, 3], masks: 0, has_zero: false },
+        "atan2" | "hypot" => Holds { tensors: [4, 5], masks: 0, has_zero: false },
+        _ => Holds { tensors: [3, 3], masks: 2, has_zero: false },
+    };
+    of_two(c, &pair, &result, holds);
     Ok(vec![result])
 }
 
@@ -338,23 +378,18 @@ pub(super) fn pow(c: &Call<'_>) -> Outputs {
                 if exponent == 0.0 {
                     return vec![Some(b.e.like(b.gradient))];
                 }
-                let _temporaries =
-                    [b.e.like(b.saved(0).unwrap_or(b.gradient)), b.e.like(b.saved(0).unwrap_or(b.gradient))];
+                let base = b.saved(0).unwrap_or(b.gradient);
+                let _temporaries = [b.e.like(base), b.e.like(base)];
                 vec![Some(b.e.like(b.gradient))]
             });
         }
-        _ => {
-            let saved = vec![pair.a.as_ref(), pair.b.as_ref(), Some(&result)];
-            c.e.record(&[&result], &pair.inputs(), saved, |b| {
-                let gradient = |is_needed: bool| {
-                    is_needed.then(|| {
-                        let _temporaries = [b.e.like(b.gradient), b.e.like(b.gradient)];
-                        b.e.like(b.gradient)
-                    })
-                };
-                vec![gradient(b.needs(0)), gradient(b.needs(1))]
+        (None, Some(exponent)) => {
+            c.e.record(&[&result], &[None, Some(exponent)], vec![Some(&result)], |b| {
+                let _scaled = b.e.like(b.gradient);
+                vec![None, Some(b.e.like(b.gradient))]
             });
         }
+        _ => of_two(c, &pair, &result, Holds { tensors: [5, 4], masks: 1, has_zero: true }),
     }
     Ok(vec![result])
 }
@@ -387,7 +422,13 @@ pub(super) fn lerp(c: &Call<'_>) -> Outputs {
     let needs_weight = weight.as_ref().is_some_and(Tensor::requires_grad);
     let saved = vec![weight.as_ref(), Some(&this).filter(|_| needs_weight), Some(&end).filter(|_| needs_weight)];
     c.e.record(&[&result], &[Some(&this), Some(&end), weight.as_ref()], saved, |b| {
-        (0..3).map(|index| b.needs(index).then(|| b.e.like(b.gradient))).collect()
+        let to_end = b.needs(1).then(|| b.e.like(b.gradient));
+        let complement = b.saved(0).map(|weight| b.e.like(weight));
+        let to_self = b.needs(0).then(|| b.e.like(b.gradient));
+        drop(complement);
+        let difference = b.needs(2).then(|| b.e.like(b.gradient));
+        let to_weight = difference.as_ref().map(|difference| b.e.like(difference));
+        vec![to_self, to_end, to_weight]
     });
     Ok(vec![result])
 }
@@ -396,6 +437,8 @@ pub(super) fn condition(c: &Call<'_>) -> Outputs {
     let (condition, a, b) = (c.tensor("condition")?, c.optional("self")?, c.optional("other")?);
     let operands: Vec<&Tensor> = a.iter().chain(&b).collect();
     let dtype = if operands.is_empty() { c.output_dtype(0).unwrap_or(Dtype::F32) } else { promoted(&operands, false) };
+    // A number becomes a tensor for as long as the operation runs.
+    let _number = (operands.len() == 1).then(|| c.e.new_tensor(&[], dtype));
     let all: Vec<&Tensor> = std::iter::once(&condition).chain(operands).collect();
     let result = c.e.elementwise(&all, dtype)?;
     c.e.record(&[&result], &[a.as_ref(), b.as_ref()], vec![Some(&condition)], |b| {

@@ -96,12 +96,33 @@ pub(super) fn likelihood(c: &Call<'_>) -> Outputs {
 /// `mse_loss`, `l1_loss`, `smooth_l1_loss`, `binary_cross_entropy`: both operands are kept.
 pub(super) fn of_elements(c: &Call<'_>) -> Outputs {
     let (input, target) = (c.first()?, c.tensor("target")?);
-    let whole = c.e.elementwise(&[&input, &target], input.dtype)?;
-    let output = if is_reduced(c) { c.e.new_tensor(&[], input.dtype) } else { whole.clone() };
-    drop(whole);
-    let derivative = |b: &super::super::autograd::Backward<'_>| {
+    let output = if is_reduced(c) {
+        c.e.new_tensor(&[], input.dtype)
+    } else {
+        c.e.elementwise(&[&input, &target], input.dtype)?
+    };
+    let is_of_logits = c.node.op.contains("logits");
+    let derivative = move |b: &super::super::autograd::Backward<'_>| {
+        // (input.sigmoid() - target) * grad
+        let _sigmoid = is_of_logits.then(|| b.saved(0).map(|input| b.e.like(input)));
         (0..2).map(|index| b.saved(index).filter(|_| b.needs(index)).map(|saved| b.e.like(saved))).collect()
     };
     c.e.record(&[&output], &[Some(&input), Some(&target)], vec![Some(&input), Some(&target)], derivative);
     Ok(vec![output])
+}
+
+/// `l1_loss(self, target)`: the mean of the absolute values of a difference, which is kept.
+pub(super) fn absolute(c: &Call<'_>) -> Outputs {
+    let (input, target) = (c.first()?, c.tensor("target")?);
+    let difference = c.e.elementwise(&[&input, &target], input.dtype)?;
+    c.e.record(&[&difference], &[Some(&input), Some(&target)], Vec::new(), |b| {
+        vec![b.needs(0).then(|| b.gradient.clone()), b.needs(1).then(|| b.e.like(b.gradient))]
+    });
+    let output = c.e.like(&difference);
+    c.e.record(&[&output], &[Some(&difference)], vec![Some(&difference)], |b| {
+        let _sign = b.e.like(b.gradient);
+        vec![Some(b.e.like(b.gradient))]
+    });
+    drop(difference);
+    Ok(vec![if is_reduced(c) { c.e.averaged(&output, &[]) } else { output }])
 }

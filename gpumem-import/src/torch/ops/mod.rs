@@ -85,8 +85,9 @@ fn overwritten(c: &Call<'_>, op: &str) -> Outputs {
 fn functional(c: &Call<'_>, op: &str) -> Outputs {
     match op {
         "rsub" => elementwise::rsub(c),
-        "maximum" | "minimum" | "fmax" | "fmin" | "atan2" | "hypot" => elementwise::binary(c),
-        "floor_divide" | "remainder" | "fmod" | "bitwise_left_shift" | "bitwise_right_shift" | "bitwise_xor" => {
+        "log_sigmoid" => unary::log_sigmoid(c),
+        "maximum" | "minimum" | "fmax" | "fmin" | "atan2" | "hypot" | "fmod" | "remainder" => elementwise::binary(c),
+        "floor_divide" | "bitwise_left_shift" | "bitwise_right_shift" | "bitwise_xor" => {
             elementwise::plain(c, c.output_dtype(0).unwrap_or(Dtype::I64))
         }
         "__and__" | "__or__" | "__xor__" | "bitwise_and" | "bitwise_or" | "bitwise_not" => {
@@ -108,6 +109,13 @@ fn functional(c: &Call<'_>, op: &str) -> Outputs {
         "layer_norm" => norm::layer_norm(c),
         "group_norm" => norm::group_norm(c),
         "rms_norm" => norm::rms_norm(c),
+        "_weight_norm" => norm::weight_norm(c),
+        "bilinear" => product::bilinear(c),
+        "affine_grid_generator" => reduce::grid(c),
+        "cosine_similarity" => reduce::cosine(c),
+        "diag_embed" => views::diagonal_matrices(c),
+        "outer" | "ger" => product::outer(c),
+        "grid_sampler" | "grid_sampler_2d" | "grid_sampler_3d" => reduce::sampled(c),
         "matmul" | "mm" | "bmm" | "mv" | "dot" => product::matmul(c),
         "linear" => product::linear(c),
         "addmm" => product::addmm(c),
@@ -115,6 +123,7 @@ fn functional(c: &Call<'_>, op: &str) -> Outputs {
         "einsum" => product::einsum(c),
         "scaled_dot_product_attention" => attention::attention(c),
         "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => recurrent::recurrent(c),
+        "l1_loss" => loss::absolute(c),
         "cross_entropy_loss" => loss::cross_entropy(c),
         "nll_loss" | "nll_loss_nd" | "nll_loss2d" => loss::likelihood(c),
         "mse_loss"
@@ -152,6 +161,8 @@ fn shaped(c: &Call<'_>, op: &str) -> Outputs {
         "diagonal" | "unfold" | "as_strided" | "view_as_complex" | "view_as_real" => views::recorded_view(c),
         "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_chunk" | "unsafe_split" => views::split(c),
         "unbind" => views::unbind(c),
+        "broadcast_tensors" => views::broadcast_all(c),
+        "meshgrid" => views::meshgrid(c),
         "clone" => movement::clone(c),
         "contiguous" => movement::contiguous(c),
         "alias" | "lift_fresh" | "resolve_conj" | "resolve_neg" => movement::itself(c),
@@ -185,7 +196,7 @@ fn shaped(c: &Call<'_>, op: &str) -> Outputs {
         "index" => reduce::index(c),
         "diff" => reduce::diff(c),
         "histc" | "bincount" | "one_hot" | "argsort" | "searchsorted" | "bucketize" | "nonzero" | "isin"
-        | "bernoulli" | "multinomial" | "meshgrid" => reduce::recorded(c),
+        | "bernoulli" | "multinomial" => reduce::recorded(c),
         _ => Err(Fault::Unknown),
     }
 }

@@ -124,6 +124,8 @@ pub(super) fn rearranged(c: &Call<'_>) -> Outputs {
     };
     let is_like = &c.node.op[..] == "cumsum";
     c.e.record(&[&output], &[Some(&input)], Vec::new(), move |b| {
+        // grad.flip(dim).cumsum(dim).flip(dim)
+        let _flipped = is_like.then(|| [b.e.like(b.gradient), b.e.like(b.gradient)]);
         vec![Some(if is_like { b.e.like(b.gradient) } else { b.fresh(&b.gradient.shape) })]
     });
     Ok(vec![output])
@@ -131,7 +133,11 @@ pub(super) fn rearranged(c: &Call<'_>) -> Outputs {
 
 pub(super) fn repeat(c: &Call<'_>) -> Outputs {
     let input = c.first()?;
-    let repeats = super::super::call::sizes_of(&c.ints("repeats").or_else(|| c.ints("dims")).unwrap_or_default())?;
+    let mut repeats = super::super::call::sizes_of(&c.ints("repeats").or_else(|| c.ints("dims")).unwrap_or_default())?;
+    if c.node.op == "tile" {
+        let missing = input.rank().saturating_sub(repeats.len());
+        repeats.splice(0..0, vec![1; missing]);
+    }
     let Some(extra) = repeats.len().checked_sub(input.rank()) else {
         return malformed("repeats along fewer dimensions than there are");
     };

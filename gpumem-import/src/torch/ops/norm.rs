@@ -2,7 +2,7 @@
 
 use super::super::Device;
 use super::super::autograd::{Backward, Gradients};
-use super::super::call::{Call, Outputs, malformed};
+use super::super::call::{Call, Outputs, Result, malformed};
 use super::super::eager::Eager;
 use super::super::meta::Tensor;
 use super::elementwise::changed;
@@ -22,7 +22,7 @@ impl Eager {
         let statistic = || trains.then(|| self.new_tensor(&[channels], Dtype::F32));
         let (mean, deviation) = (statistic(), statistic());
         let shape = weight.or(bias).map(|weight| weight.shape.clone());
-        let saved = vec![Some(input), mean.as_ref(), deviation.as_ref()];
+        let saved = vec![Some(input), mean.as_ref(), deviation.as_ref(), weight];
         self.record(&[&output], &[Some(input), weight, bias], saved, move |b| {
             let input = b.saved(0).filter(|_| b.needs(0)).map(|input| b.e.like_as(input, b.gradient.dtype));
             with_parameters(b, input, shape.as_deref(), Dtype::F32)
@@ -70,7 +70,8 @@ pub(super) fn layer_norm(c: &Call<'_>) -> Outputs {
     rows.iter_mut().rev().take(normalised).for_each(|size| *size = 1);
     let statistics = [c.e.new_tensor(&rows, Dtype::F32), c.e.new_tensor(&rows, Dtype::F32)];
     let shape = weight.as_ref().or(bias.as_ref()).map(|weight| weight.shape.clone());
-    let saved = vec![Some(&input), Some(&statistics[0]), Some(&statistics[1])];
+    let [mean, deviation] = &statistics;
+    let saved = vec![Some(&input), Some(mean), Some(deviation), weight.as_ref(), bias.as_ref()];
     c.e.record(&[&output], &[Some(&input), weight.as_ref(), bias.as_ref()], saved, move |b| {
         let input = b.saved(0).filter(|_| b.needs(0)).map(|input| b.fresh(&input.shape));
         with_parameters(b, input, shape.as_deref(), b.gradient.dtype)
@@ -87,7 +88,8 @@ pub(super) fn group_norm(c: &Call<'_>) -> Outputs {
     let rows = [input.shape.first().copied().unwrap_or(1), groups];
     let statistics = [c.e.new_tensor(&rows, Dtype::F32), c.e.new_tensor(&rows, Dtype::F32)];
     let shape = weight.as_ref().or(bias.as_ref()).map(|weight| weight.shape.clone());
-    let saved = vec![Some(&input), Some(&statistics[0]), Some(&statistics[1])];
+    let [mean, deviation] = &statistics;
+    let saved = vec![Some(&input), Some(mean), Some(deviation), weight.as_ref()];
     c.e.record(&[&output], &[Some(&input), weight.as_ref(), bias.as_ref()], saved, move |b| {
         let input = b.saved(0).filter(|_| b.needs(0)).map(|input| b.fresh(&input.shape));
         with_parameters(b, input, shape.as_deref(), b.gradient.dtype)
@@ -95,19 +97,56 @@ pub(super) fn group_norm(c: &Call<'_>) -> Outputs {
     Ok(vec![output])
 }
 
+/// `rms_norm`: one operation on a card, and single ones on the CPU.
 pub(super) fn rms_norm(c: &Call<'_>) -> Outputs {
     let (input, weight) = (c.first()?, c.optional("weight")?);
     let normalised = c.ints("normalized_shape").map_or(1, |shape| shape.len()).min(input.rank());
-    let output = c.e.new_tensor(&input.shape, input.dtype);
     let mut rows = input.shape.clone();
     rows.iter_mut().rev().take(normalised).for_each(|size| *size = 1);
+    if c.e.rules.device == Device::Cpu {
+        return Ok(vec![c.e.rms_norm_of_parts(&input, weight.as_ref(), &rows)?]);
+    }
+    let output = c.e.new_tensor(&input.shape, input.dtype);
     let statistic = c.e.new_tensor(&rows, Dtype::F32);
     let shape = weight.as_ref().map(|weight| weight.shape.clone());
-    c.e.record(&[&output], &[Some(&input), weight.as_ref()], vec![Some(&input), Some(&statistic)], move |b| {
+    let saved = vec![Some(&input), Some(&statistic), weight.as_ref()];
+    c.e.record(&[&output], &[Some(&input), weight.as_ref()], saved, move |b| {
         let input = b.saved(0).filter(|_| b.needs(0)).map(|input| b.fresh(&input.shape));
         let mut gradients = with_parameters(b, input, shape.as_deref(), b.gradient.dtype);
         gradients.truncate(2);
         gradients
+    });
+    Ok(vec![output])
+}
+
+impl Eager {
+    fn rms_norm_of_parts(&self, input: &Tensor, weight: Option<&Tensor>, rows: &[u64]) -> Result {
+        let square = self.like(input);
+        self.record(&[&square], &[Some(input)], vec![Some(input)], |b| {
+            let _temporaries = [b.e.like(b.gradient), b.e.like(b.gradient)];
+            vec![Some(b.e.like(b.gradient))]
+        });
+        let mean = self.averaged(&square, rows);
+        let inverse = self.like(&mean);
+        self.record(&[&inverse], &[Some(&mean)], vec![Some(&inverse)], |b| {
+            let _temporaries = [b.e.like(b.gradient), b.e.like(b.gradient)];
+            vec![Some(b.e.like(b.gradient))]
+        });
+        drop((square, mean));
+        let output = self.multiplied(Some(input), Some(&inverse), input.dtype)?;
+        match weight {
+            Some(weight) => self.multiplied(Some(&output), Some(weight), input.dtype),
+            None => Ok(output),
+        }
+    }
+}
+
+/// `_weight_norm(v, g)`: the norms are kept.
+pub(super) fn weight_norm(c: &Call<'_>) -> Outputs {
+    let (v, g) = (c.tensor("v")?, c.tensor("g")?);
+    let (output, norms) = (c.e.like(&v), c.e.new_tensor(&g.shape, Dtype::F32));
+    c.e.record(&[&output], &[Some(&v), Some(&g)], vec![Some(&v), Some(&g), Some(&norms)], |b| {
+        [0, 1].map(|index| b.saved(index).map(|saved| b.e.like(saved))).into()
     });
     Ok(vec![output])
 }

@@ -210,7 +210,8 @@ fn dot_gradients(b: &Backward<'_>) -> Gradients {
 }
 
 pub(super) fn matmul(c: &Call<'_>) -> Outputs {
-    let [a, b] = c.e.lowered([Some(c.first()?), c.optional("other")?.or(c.optional("mat2")?).or(c.optional("vec")?)]);
+    let second = c.node.tensors().nth(1).map(|id| c.value(id)).transpose()?;
+    let [a, b] = c.e.lowered([Some(c.first()?), second]);
     match (a, b) {
         (Some(a), Some(b)) => Ok(vec![c.e.matmul(&a, &b)?]),
         _ => malformed("multiplies one tensor"),
@@ -280,6 +281,31 @@ impl Eager {
             _ => malformed(format!("multiplies {:?} by {:?}", a.shape, b.shape)),
         }
     }
+}
+
+/// `outer(self, vec2)`.
+pub(super) fn outer(c: &Call<'_>) -> Outputs {
+    let (a, b) = (c.first()?, c.tensor("vec2")?);
+    let column = c.e.unsqueezed(&a, a.rank());
+    let dtype = promoted(&[&a, &b], false);
+    Ok(vec![c.e.multiplied(Some(&column), Some(&b), dtype)?])
+}
+
+/// `bilinear(input1, input2, weight, bias)`: a row of products for each output.
+pub(super) fn bilinear(c: &Call<'_>) -> Outputs {
+    let (a, b, weight, bias) = (c.tensor("input1")?, c.tensor("input2")?, c.tensor("weight")?, c.optional("bias")?);
+    let (Some((_, outer)), Some(&columns)) = (a.shape.split_last(), weight.shape.first()) else {
+        return malformed(format!("multiplies {:?} by {:?}", a.shape, weight.shape));
+    };
+    let output = c.e.new_tensor(&[outer, &[columns]].concat(), a.dtype);
+    c.e.record(&[&output], &[Some(&a), Some(&b), Some(&weight)], vec![Some(&a), Some(&b), Some(&weight)], |b| {
+        let gradient = |index: usize| b.saved(index).filter(|_| b.needs(index)).map(|saved| b.e.like(saved));
+        (0..3).map(gradient).collect()
+    });
+    Ok(vec![match bias {
+        Some(bias) => c.e.biased(output, &bias)?,
+        None => output,
+    }])
 }
 
 /// `einsum` of one or two operands, as PyTorch runs it: dimensions are sorted into kinds, and the operands multiplied by `bmm`.

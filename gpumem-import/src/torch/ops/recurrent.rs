@@ -171,7 +171,11 @@ fn onednn_gradients(b: &Backward<'_>, shapes: &[Vec<u64>], state: [u64; 2]) -> V
     let Some(input) = b.saved(0) else { return Vec::new() };
     let new = |shape: &[u64], dtype: Dtype| Some(b.e.new_tensor(shape, dtype));
     let mut gradients = vec![new(&input.shape, input.dtype)];
-    gradients.extend(shapes.iter().map(|shape| new(shape, input.dtype)));
+    gradients.extend(shapes.iter().take(3).map(|shape| new(shape, input.dtype)));
+    // Both biases have one gradient.
+    if shapes.len() == 4 {
+        gradients.push(gradients[3].clone());
+    }
     // Those of the two states, which nothing reads.
     gradients.extend([new(&state, input.dtype), new(&state, input.dtype)]);
     gradients

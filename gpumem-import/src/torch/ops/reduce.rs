@@ -1,6 +1,6 @@
 //! Reductions, and operations that pick elements by an index.
 
-use super::super::autograd::Backward;
+use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
 use super::super::meta::Tensor;
 use super::elementwise::broadcast;
@@ -88,14 +88,19 @@ pub(super) fn extreme(c: &Call<'_>) -> Outputs {
     extremes(c)
 }
 
-/// `max(x)`, `amax`, `amin`: the gradient goes to where the result equals the input.
+/// `max(x)`, `amax`, `amin`: the gradient is divided among the elements that equal the result.
 pub(super) fn extremes(c: &Call<'_>) -> Outputs {
     let input = c.first()?;
     let Reduced { shape, .. } = reduced(c, &input)?;
     let output = c.e.new_tensor(&shape, input.dtype);
-    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&output)], |b| {
-        let Some(input) = b.saved(0) else { return Vec::new() };
-        let _mask = b.e.mask_of(input);
+    let is_of_all = !c.node.op.starts_with('a');
+    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&output)], move |b| {
+        let [Some(input), Some(output)] = [0, 1].map(|index| b.saved(index)) else { return Vec::new() };
+        let _equal = b.e.mask_of(input);
+        // `max()` compares with NaN, too.
+        let _not_numbers = is_of_all.then(|| [b.e.mask_of(output), b.e.mask_of(input), b.e.mask_of(input)]);
+        let _count = b.e.like_as(output, Dtype::I64);
+        let _share = b.e.like(output);
         vec![Some(b.e.like(input))]
     });
     Ok(vec![output])
@@ -128,7 +133,7 @@ pub(super) fn picked(c: &Call<'_>) -> Outputs {
             (c.e.new_tensor(&shape, input.dtype), c.e.new_tensor(&shape, Dtype::I64))
         }
     };
-    c.e.record(&[&values, &indices], &[Some(&input)], vec![Some(&indices)], zeros_of(input.shape.clone()));
+    c.e.record(&[&values, &indices], &[Some(&input)], vec![Some(&indices)], added_to_zeros(input.shape.clone()));
     Ok(vec![values, indices])
 }
 
@@ -137,9 +142,12 @@ pub(super) fn norm(c: &Call<'_>) -> Outputs {
     let input = converted(c, c.first()?);
     let Reduced { shape, .. } = reduced(c, &input)?;
     let output = c.e.new_tensor(&shape, input.dtype);
-    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&output)], |b| {
-        let _ratio = b.saved(1).map(|norm| b.e.like(norm));
-        vec![b.saved(0).map(|input| b.e.like(input))]
+    let is_euclidean = c.number("ord").or_else(|| c.number("p")).is_none_or(|order| order == 2.0);
+    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&output)], move |b| {
+        let [Some(input), Some(norm)] = [0, 1].map(|index| b.saved(index)) else { return Vec::new() };
+        let _ratio = b.e.like(input);
+        let _is_zero = is_euclidean.then(|| b.e.mask_of(norm));
+        vec![Some(b.e.like(input))]
     });
     Ok(vec![output])
 }
@@ -154,12 +162,23 @@ pub(super) fn variance(c: &Call<'_>) -> Outputs {
     let saved = vec![Some(&input), Some(first).filter(|_| is_deviation)];
     let means = shape.clone();
     c.e.record(&outputs.iter().collect::<Vec<_>>(), &[Some(&input)], saved, move |b: &Backward<'_>| {
-        // (2 / n) * grad * (self - self.mean(dim, true))
         let Some(input) = b.saved(0) else { return Vec::new() };
-        let _scaled = b.fresh(&means);
-        let _mean = b.fresh(&means);
-        let _centred = b.e.like(input);
-        vec![Some(b.e.like(input))]
+        let gradient = b.gradients.first().is_some_and(Option::is_some).then(|| {
+            // (2 / n) * grad * (self - self.mean(dim, true)), where a deviation's gradient is divided by twice the deviation first.
+            let _of_variance = b.saved(1).map(|_| b.fresh(&means));
+            let _scaled = b.fresh(&means);
+            let _mean = b.fresh(&means);
+            let _centred = b.e.like(input);
+            b.e.like(input)
+        });
+        if !b.gradients.get(1).is_some_and(Option::is_some) {
+            return vec![gradient];
+        }
+        let of_mean = b.e.like(input);
+        vec![Some(match gradient {
+            Some(_) => b.e.like(input),
+            None => of_mean,
+        })]
     });
     Ok(outputs)
 }
@@ -190,10 +209,22 @@ pub(super) fn prod(c: &Call<'_>) -> Outputs {
     Ok(vec![output])
 }
 
+/// Zeros of this shape, to which the gradient is added. Subclasses of tensors, which trackers see, add into a copy.
+fn added_to_zeros(shape: Vec<u64>) -> impl Fn(&Backward<'_>) -> Gradients {
+    move |b| {
+        let zeros = b.fresh(&shape);
+        vec![Some(if b.e.rules.tracker { b.fresh(&shape) } else { zeros })]
+    }
+}
+
 /// Operations that read a table at indices, whose gradient is a table of zeros to which is added.
 fn looked_up(c: &Call<'_>, table: &Tensor, indices: &[Option<&Tensor>], shape: &[u64]) -> Outputs {
     let output = c.e.new_tensor(shape, table.dtype);
-    c.e.record(&[&output], &[Some(table)], indices.to_vec(), zeros_of(table.shape.clone()));
+    if c.node.op == "embedding" {
+        c.e.record(&[&output], &[Some(table)], indices.to_vec(), zeros_of(table.shape.clone()));
+    } else {
+        c.e.record(&[&output], &[Some(table)], indices.to_vec(), added_to_zeros(table.shape.clone()));
+    }
     Ok(vec![output])
 }
 
@@ -205,7 +236,12 @@ pub(super) fn embedding(c: &Call<'_>) -> Outputs {
 }
 
 pub(super) fn gather(c: &Call<'_>) -> Outputs {
-    let (table, indices) = (c.first()?, c.optional("index")?.map_or_else(|| c.tensor("indices"), Ok)?);
+    let table = c.first()?;
+    let indices = match c.optional("index")? {
+        Some(indices) => indices,
+        // `take_along_dim` reads a copy that is broadcast.
+        None => c.e.like(&c.tensor("indices")?),
+    };
     looked_up(c, &table, &[Some(&indices)], &indices.shape)
 }
 
@@ -244,13 +280,8 @@ pub(super) fn index(c: &Call<'_>) -> Outputs {
         common.into_iter().chain((0..table.rank()).filter(kept).map(|dim| table.shape[dim])).collect()
     };
     let output = c.e.new_tensor(&shape, table.dtype);
-    let before = table.shape.clone();
     let saved: Vec<Option<&Tensor>> = named.iter().map(|(_, index)| Some(*index)).collect();
-    c.e.record(&[&output], &[Some(&table)], saved, move |b| {
-        let zeros = b.fresh(&before);
-        // Subclasses of tensors, which trackers are, add into a copy.
-        vec![Some(if b.e.rules.tracker { b.fresh(&before) } else { zeros })]
-    });
+    c.e.record(&[&output], &[Some(&table)], saved, added_to_zeros(table.shape.clone()));
     Ok(vec![output])
 }
 
@@ -304,5 +335,64 @@ pub(super) fn scatter(c: &Call<'_>, is_in_place: bool) -> Outputs {
     }
     let output = c.e.like(&target);
     c.e.record(&[&output], &inputs, saved, derivative);
+    Ok(vec![output])
+}
+
+/// `grid_sampler(input, grid)`: both are kept.
+pub(super) fn sampled(c: &Call<'_>) -> Outputs {
+    let (input, grid) = (c.tensor("input")?, c.tensor("grid")?);
+    let ([batch, channels, ..], [_, positions @ .., _]) = (&input.shape[..], &grid.shape[..]) else {
+        return malformed(format!("samples {:?} at {:?}", input.shape, grid.shape));
+    };
+    let output = c.e.new_tensor(&[&[*batch, *channels], positions].concat(), input.dtype);
+    c.e.record(&[&output], &[Some(&input), Some(&grid)], vec![Some(&input), Some(&grid)], |b| {
+        [0, 1].map(|index| b.saved(index).filter(|_| b.needs(index)).map(|saved| b.e.like(saved))).into()
+    });
+    Ok(vec![output])
+}
+
+/// `affine_grid_generator(theta, size)`: a product of a grid of ones and the transposed matrices.
+pub(super) fn grid(c: &Call<'_>) -> Outputs {
+    let theta = c.tensor("theta")?;
+    let shape = c.recorded_shape(0)?;
+    let mut points = shape.clone();
+    if let Some(last) = points.last_mut() {
+        *last += 1;
+    }
+    // The grid of ones lives as long as the operation, where a tracker does not see it.
+    let _ones = (!c.e.rules.tracker).then(|| c.e.new_tensor(&points, theta.dtype));
+    let output = c.e.new_tensor(&shape, theta.dtype);
+    c.e.record(&[&output], &[Some(&theta)], Vec::new(), zeros_of(theta.shape.clone()));
+    Ok(vec![output])
+}
+
+/// `cosine_similarity(x1, x2, dim)`: both are divided by their norms, multiplied and summed.
+pub(super) fn cosine(c: &Call<'_>) -> Outputs {
+    let (a, b) = (c.tensor("x1")?, c.tensor("x2")?);
+    let shape = broadcast(&[&a.shape, &b.shape])?;
+    let dim = c.dim("dim", 1, shape.len())?;
+    let mut rows = shape.clone();
+    match rows.get_mut(dim) {
+        Some(size) => *size = 1,
+        None => return malformed("compares numbers"),
+    }
+    let scaled = |tensor: &Tensor| -> Result {
+        let tensor = c.e.expanded(tensor, &shape)?;
+        let norm = c.e.new_tensor(&rows, tensor.dtype);
+        c.e.record(&[&norm], &[Some(&tensor)], vec![Some(&tensor), Some(&norm)], |b| {
+            let Some(input) = b.saved(0) else { return Vec::new() };
+            let _ratio = b.e.like(input);
+            vec![Some(b.e.like(input))]
+        });
+        let bounded = c.e.like(&norm);
+        c.e.quotient(&tensor, &bounded)
+    };
+    let (a, b) = (scaled(&a)?, scaled(&b)?);
+    let product = c.e.multiplied(Some(&a), Some(&b), a.dtype)?;
+    let mut shape = shape;
+    shape.remove(dim);
+    let output = c.e.new_tensor(&shape, product.dtype);
+    let before = product.shape.clone();
+    c.e.record(&[&output], &[Some(&product)], Vec::new(), move |b| vec![Some(spread(b.gradient, &before, &[dim]))]);
     Ok(vec![output])
 }

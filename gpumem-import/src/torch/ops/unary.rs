@@ -1,5 +1,6 @@
 //! Operations on each element of one tensor, as a table.
 
+use super::super::Device;
 use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs};
 use super::super::meta::Tensor;
@@ -44,25 +45,46 @@ const fn signed(name: &'static str) -> Row {
 /// The table. Its figures were measured with PyTorch 2.15 on tensors without data.
 pub(super) static ROWS: &[Row] = &[
     row("abs", Input, 2),
+    row("acos", Input, 6),
+    row("acosh", Input, 4),
+    row("asin", Input, 5),
+    row("asinh", Input, 4),
+    row("atan", Input, 3),
+    row("atanh", Input, 4),
     row("ceil", Nothing, 1),
+    signed("celu"),
     masked("clamp", Input, 1, 1),
     masked("clamp_max", Input, 1, 1),
     masked("clamp_min", Input, 1, 1),
     row("cos", Input, 3),
+    row("cosh", Input, 2),
+    row("deg2rad", Nothing, 1),
+    row("digamma", Input, 2),
     signed("elu"),
-    row("erf", Input, 3),
+    row("erf", Input, 5),
+    row("erfc", Input, 5),
+    row("erfinv", Input, 5),
     row("exp", Output, 1),
+    row("exp2", Output, 2),
+    row("expm1", Output, 2),
     row("floor", Nothing, 1),
+    row("frac", Nothing, 1),
     row("gelu", Input, 1),
+    row("hardshrink", Input, 1),
     row("hardsigmoid", Input, 1),
     row("hardswish", Input, 1),
     row("hardtanh", Input, 1),
     signed("leaky_relu"),
+    row("lgamma", Input, 2),
     row("log", Input, 1),
+    row("log10", Input, 2),
     row("log1p", Input, 2),
-    row("log_sigmoid", Input, 1),
+    row("log2", Input, 2),
+    row("logit", Input, 1),
     row("mish", Input, 1),
+    masked("nan_to_num", Input, 1, 1),
     row("neg", Nothing, 1),
+    row("rad2deg", Nothing, 1),
     row("reciprocal", Output, 3),
     row("relu", Output, 1),
     row("relu6", Input, 1),
@@ -73,10 +95,16 @@ pub(super) static ROWS: &[Row] = &[
     row("sign", Nothing, 1),
     row("silu", Input, 1),
     row("sin", Input, 2),
+    row("sinc", Input, 8),
+    row("sinh", Input, 2),
     row("softplus", Input, 1),
+    row("softshrink", Input, 1),
     row("sqrt", Output, 2),
-    row("square", Input, 2),
+    row("square", Input, 3),
+    row("tan", Output, 3),
     row("tanh", Output, 1),
+    row("threshold", Input, 1),
+    row("trunc", Nothing, 1),
 ];
 
 /// Returns the row of an operation.
@@ -121,7 +149,16 @@ pub(super) fn run(c: &Call<'_>, row: &'static Row, is_in_place: bool) -> Outputs
     changed(c, &[Some(&input)], vec![saved], derivative(row))
 }
 
-/// Returns the types of comparisons and the like.
+/// `log_sigmoid`: on the CPU a buffer of the input's size is kept, too.
+pub(super) fn log_sigmoid(c: &Call<'_>) -> Outputs {
+    let input = c.first()?;
+    let output = c.e.like(&input);
+    let buffer = (c.e.rules.device == Device::Cpu).then(|| c.e.like(&input));
+    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), buffer.as_ref()], |b| vec![Some(b.e.like(b.gradient))]);
+    Ok(vec![output])
+}
+
+/// Runs comparisons.
 pub(super) fn compare(c: &Call<'_>) -> Outputs {
     super::elementwise::plain(c, Dtype::Bool)
 }

@@ -216,7 +216,10 @@ pub(super) fn movedim(c: &Call<'_>) -> Outputs {
     };
     let mut order = vec![None; rank];
     for (&from, &to) in from.iter().zip(&to) {
-        order[to] = Some(from);
+        match order.get_mut(to) {
+            Some(slot) => *slot = Some(from),
+            None => return malformed("moves a dimension of a number"),
+        }
     }
     let mut rest = (0..rank).filter(|dim| !from.contains(dim));
     let order: Option<Vec<usize>> = order.into_iter().map(|dim| dim.or_else(|| rest.next())).collect();
@@ -332,6 +335,9 @@ pub(super) fn recorded_view(c: &Call<'_>) -> Outputs {
 
 /// Views parts of a tensor along a dimension. Their gradients are joined; zeros stand for those that are missing.
 fn parts(c: &Call<'_>, input: &Tensor, dim: usize, sizes: &[u64], keeps_dim: bool) -> Outputs {
+    if c.node.op == "tensor_split" {
+        return Ok(sizes.iter().map(|&size| c.e.narrowed(input, dim, size, 1)).collect());
+    }
     let part = |&size: &u64| {
         let (mut shape, mut strides) = (input.shape.clone(), input.strides.clone());
         if keeps_dim {
@@ -349,7 +355,8 @@ fn parts(c: &Call<'_>, input: &Tensor, dim: usize, sizes: &[u64], keeps_dim: boo
     let whole = input.shape.clone();
     c.e.record(&outputs.iter().collect::<Vec<_>>(), &[Some(input)], Vec::new(), move |b| {
         let missing = shapes.iter().zip(b.gradients).filter(|(_, gradient)| gradient.is_none());
-        let _zeros: Vec<Tensor> = missing.map(|(shape, _)| b.fresh(shape)).collect();
+        // `unbind` expands a zero.
+        let _zeros: Vec<Tensor> = missing.map(|(shape, _)| b.fresh(if keeps_dim { shape } else { &[] })).collect();
         vec![Some(b.fresh(&whole))]
     });
     Ok(outputs)
@@ -387,4 +394,36 @@ pub(super) fn unbind(c: &Call<'_>) -> Outputs {
         }
         _ => malformed("unbinds another number of tensors than it has"),
     }
+}
+
+/// `broadcast_tensors`: views of the common shape.
+pub(super) fn broadcast_all(c: &Call<'_>) -> Outputs {
+    let tensors: Vec<Tensor> = c.tensors("tensors")?.into_iter().flatten().collect();
+    let shapes: Vec<&[u64]> = tensors.iter().map(|tensor| &tensor.shape[..]).collect();
+    let shape = super::elementwise::broadcast(&shapes)?;
+    tensors.iter().map(|tensor| c.e.expanded(tensor, &shape)).collect()
+}
+
+/// `meshgrid`: each tensor along a dimension of its own, expanded along the others.
+pub(super) fn meshgrid(c: &Call<'_>) -> Outputs {
+    let tensors: Vec<Tensor> = c.tensors("tensors")?.into_iter().flatten().collect();
+    let shape: Vec<u64> = tensors.iter().map(Tensor::elements).collect();
+    let is_turned = c.text("indexing") == Some("xy") && tensors.len() > 1;
+    let along = |(dim, tensor): (usize, &Tensor)| {
+        let own: Vec<u64> = (0..shape.len()).map(|other| if other == dim { shape[dim] } else { 1 }).collect();
+        let grid = c.e.expanded(&c.e.viewed(tensor, &own)?, &shape)?;
+        Ok(if is_turned { c.e.transposed(&grid, 0, 1) } else { grid })
+    };
+    tensors.iter().enumerate().map(along).collect()
+}
+
+/// `diag_embed`: matrices of zeros with a diagonal, whose gradient is the diagonal of theirs.
+pub(super) fn diagonal_matrices(c: &Call<'_>) -> Outputs {
+    let input = c.first()?;
+    let output = c.e.new_tensor(&c.recorded_shape(0)?, input.dtype);
+    let (shape, strides) = (input.shape.clone(), input.strides.clone());
+    c.e.record(&[&output], &[Some(&input)], Vec::new(), move |b| {
+        vec![Some(b.gradient.alias(shape.clone(), strides.clone()))]
+    });
+    Ok(vec![output])
 }

@@ -1,8 +1,9 @@
 //! Convolutions, pooling and resizing.
 
+use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
+use super::super::eager::Eager;
 use super::super::meta::{Tensor, channels_last, dense};
-use super::views::zeros_of;
 use crate::model::{Argument, Dtype};
 
 /// Returns an argument for each of `n` dimensions.
@@ -50,15 +51,28 @@ fn windows(c: &Call<'_>, kernel: &[u64]) -> Result<Vec<Window>> {
 }
 
 fn convolved(c: &Call<'_>, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>, shape: &[u64]) -> Tensor {
-    let last = channels_last(shape).filter(|_| input.is_channels_last());
-    let output = c.e.strided(shape, last.unwrap_or_else(|| dense(shape)), input.dtype);
+    let output = like_images(c, input, shape, input.dtype);
     let shapes = [Some(input), Some(weight), bias].map(|tensor| tensor.map(|tensor| tensor.shape.clone()));
+    let is_last = input.is_channels_last();
     c.e.record(&[&output], &[Some(input), Some(weight), bias], vec![Some(input), Some(weight)], move |b| {
-        let one =
-            |(index, shape): (usize, &Option<Vec<u64>>)| Some(b.fresh(shape.as_ref().filter(|_| b.needs(index))?));
+        let one = |(index, shape): (usize, &Option<Vec<u64>>)| {
+            shape.as_ref().filter(|_| b.needs(index)).map(|shape| images(b.e, shape, is_last, b.gradient.dtype))
+        };
         shapes.iter().enumerate().map(one).collect()
     });
     output
+}
+
+/// Makes a tensor of images, with channels innermost in memory if `is_last`.
+fn images(e: &Eager, shape: &[u64], is_last: bool, dtype: Dtype) -> Tensor {
+    let last = channels_last(shape).filter(|_| is_last);
+    e.strided(shape, last.unwrap_or_else(|| dense(shape)), dtype)
+}
+
+/// The gradient of an image: it lies in memory as the image does.
+fn image_gradient(input: &Tensor) -> impl Fn(&Backward<'_>) -> Gradients + 'static {
+    let (shape, is_last) = (input.shape.clone(), input.is_channels_last());
+    move |b| vec![Some(images(b.e, &shape, is_last, b.gradient.dtype))]
 }
 
 /// `conv1d`, `conv2d`, `conv3d`, `conv_transpose2d` and `convolution`.
@@ -146,14 +160,13 @@ pub(super) fn max_pool(c: &Call<'_>) -> Outputs {
     let input = c.first()?;
     let shape = if c.node.op.starts_with("adaptive") { adaptive_shape(c, &input)? } else { pooled(c, &input)? };
     let (output, indices) = (like_images(c, &input, &shape, input.dtype), like_images(c, &input, &shape, Dtype::I64));
-    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&indices)], zeros_of(input.shape.clone()));
+    c.e.record(&[&output], &[Some(&input)], vec![Some(&input), Some(&indices)], image_gradient(&input));
     Ok(if c.node.outputs.len() > 1 { vec![output, indices] } else { vec![output] })
 }
 
 /// Makes a tensor of images whose channels are innermost if the input's are.
 fn like_images(c: &Call<'_>, input: &Tensor, shape: &[u64], dtype: Dtype) -> Tensor {
-    let last = channels_last(shape).filter(|_| input.is_channels_last());
-    c.e.strided(shape, last.unwrap_or_else(|| dense(shape)), dtype)
+    images(c.e, shape, input.is_channels_last(), dtype)
 }
 
 /// `avg_pool2d` and others: the input is kept.
@@ -165,7 +178,7 @@ pub(super) fn avg_pool(c: &Call<'_>) -> Outputs {
 
 fn averaged(c: &Call<'_>, input: &Tensor, shape: &[u64]) -> Tensor {
     let output = like_images(c, input, shape, input.dtype);
-    c.e.record(&[&output], &[Some(input)], vec![Some(input)], zeros_of(input.shape.clone()));
+    c.e.record(&[&output], &[Some(input)], vec![Some(input)], image_gradient(input));
     output
 }
 
@@ -210,6 +223,6 @@ pub(super) fn upsample(c: &Call<'_>) -> Outputs {
     };
     let shape = [kept, &recorded[2..]].concat();
     let output = like_images(c, &input, &shape, input.dtype);
-    c.e.record(&[&output], &[Some(&input)], Vec::new(), zeros_of(input.shape.clone()));
+    c.e.record(&[&output], &[Some(&input)], Vec::new(), image_gradient(&input));
     Ok(vec![output])
 }
