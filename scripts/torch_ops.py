@@ -98,7 +98,7 @@ log2 logit neg rad2deg reciprocal relu round rsqrt sigmoid sign sin sinc sinh sq
 for op in UNARY:
     case(op, [N], getattr(torch, op))
     case(op + " of a transposed tensor", [{"shape": N, "order": [2, 0, 1]}], getattr(torch, op))
-for op in "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink softsign tanhshrink".split():
+for op in "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink tanhshrink".split():
     case(op, [N], getattr(F, op))
     case(op + " of a transposed tensor", [{"shape": N, "order": [2, 0, 1]}], getattr(F, op))
 for op in "celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 selu silu".split():

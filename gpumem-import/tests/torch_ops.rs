@@ -172,6 +172,29 @@ fn tensors_of_single_operations_are_those_of_pytorch() {
     assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
 }
 
+/// Where the batch is lost, a tensor that is expanded to a multiple of it still follows it: here after rows of all samples are sorted.
+#[test]
+fn lost_batches_are_found_again() {
+    let value = |shape: &[u64]| serde_json::json!({"dtype": "float32", "shape": shape, "strides": shape});
+    let case = serde_json::json!({
+        "values": [value(&[1, 5]), value(&[2, 3, 5]), value(&[6, 5]), value(&[6, 5]), value(&[6, 5]), value(&[6, 5]), value(&[6, 5])],
+        "state": [[0, "p", true]],
+        "inputs": [1],
+        "outputs": [6],
+        "nodes": [
+            {"op": "view", "arguments": [["self", {"tensor": 1}], ["size", {"list": [6, 5]}]], "outputs": [2]},
+            {"op": "sort", "arguments": [["self", {"tensor": 2}], ["dim", {"value": 0}]], "outputs": [3, 4]},
+            {"op": "expand", "arguments": [["self", {"tensor": 0}], ["size", {"list": [6, 5]}]], "outputs": [5]},
+            {"op": "add", "arguments": [["self", {"tensor": 3}], ["other", {"tensor": 5}]], "outputs": [6]},
+        ],
+    });
+    let mut model = model(&case);
+    model.values.iter_mut().for_each(|value| value.strides = None);
+    let peak = |batch| predict(&model, &Request { batch: Some(batch), ..request() }).unwrap().allocated;
+    let (few, more, most) = (peak(2), peak(8), peak(14));
+    assert!(few < more && more - few == most - more, "{few} {more} {most}");
+}
+
 /// Numbers without a pattern, the same in every run.
 struct Random(u64);
 

@@ -1,7 +1,6 @@
 //! Autocast: which operations run in which type, and the cache of weights in the lower one.
 
-use super::eager::Eager;
-use super::meta::Tensor;
+use super::meta::{Eager, Tensor};
 use crate::model::Dtype;
 
 /// True if autocast runs the operation in f32. Others that it lists have no memory of note.

@@ -1,93 +1,12 @@
 //! Autograd: the graph that operations record, and the engine that runs it backwards.
 
-use super::eager::Eager;
-use super::meta::{Inner, Tensor, dense, elements, view_strides};
+use super::layout::{dense, elements, view_strides};
+use super::meta::{Backward, Eager, Edge, Gradients, Inner, Node, Tensor};
 use super::trace::{Purpose, Site};
-use crate::model::Dtype;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::rc::{Rc, Weak};
-
-/// The part of a tensor that autograd owns.
-#[derive(Default)]
-pub(super) struct History {
-    /// The node that made the tensor, and which of its outputs the tensor is.
-    pub node: Option<(Rc<Node>, usize)>,
-    pub requires_grad: bool,
-    /// The tensor of which this one is a view.
-    pub base: Option<Tensor>,
-    /// The end of the paths to a parameter.
-    end: Option<Rc<Node>>,
-    pub gradient: Option<Tensor>,
-}
-
-/// The tensors that a derivative reads.
-pub(super) struct Backward<'a> {
-    pub e: &'a Eager,
-    /// The tensors that the operation saved.
-    pub saved: &'a [Option<Tensor>],
-    /// The gradient of each output. `None` if the loss does not depend on it.
-    pub gradients: &'a [Option<Tensor>],
-    /// The first gradient that there is.
-    pub gradient: &'a Tensor,
-    /// True for each input whose gradient is wanted.
-    pub needs: &'a [bool],
-}
-
-impl Backward<'_> {
-    pub fn saved(&self, index: usize) -> Option<&Tensor> {
-        self.saved.get(index).and_then(Option::as_ref)
-    }
-
-    pub fn needs(&self, index: usize) -> bool {
-        self.needs.get(index).copied().unwrap_or(false)
-    }
-
-    /// Makes a tensor of this shape in the type of the gradient.
-    pub fn fresh(&self, shape: &[u64]) -> Tensor {
-        self.e.new_tensor(shape, self.gradient.dtype)
-    }
-}
-
-/// The gradients of an operation's inputs. `None` if one is not wanted.
-pub(super) type Gradients = Vec<Option<Tensor>>;
-
-/// Makes the gradients of an operation's inputs. It holds numbers only: tensors are in the node, which lets them go in order.
-pub(super) type Derivative = Box<dyn Fn(&Backward<'_>) -> Gradients>;
-
-/// A recorded operation, or the end of the paths to a parameter.
-pub(super) struct Node {
-    number: u64,
-    site: Site,
-    edges: RefCell<Vec<Option<Edge>>>,
-    saved: RefCell<Vec<Option<Tensor>>>,
-    derivative: RefCell<Option<Derivative>>,
-    outputs: usize,
-    /// The parameter whose gradient arrives here.
-    parameter: Option<Weak<Inner>>,
-}
-
-/// A path to the node that made an input.
-#[derive(Clone)]
-struct Edge {
-    node: Rc<Node>,
-    output: usize,
-    shape: Vec<u64>,
-    dtype: Dtype,
-}
-
-impl Drop for Node {
-    /// Lets go of earlier nodes one after the other: a chain of a million would overflow the stack.
-    fn drop(&mut self) {
-        let mut waiting = std::mem::take(self.edges.get_mut());
-        while let Some(edge) = waiting.pop() {
-            if let Some(mut node) = edge.and_then(|edge| Rc::try_unwrap(edge.node).ok()) {
-                waiting.append(node.edges.get_mut());
-            }
-        }
-    }
-}
 
 impl Tensor {
     pub fn requires_grad(&self) -> bool {

@@ -1,7 +1,7 @@
 //! An operation of the model with its arguments, as it runs.
 
-use super::eager::Eager;
-use super::meta::{Tensor, elements, index};
+use super::layout::{elements, index};
+use super::meta::{Eager, Tensor};
 use super::sizes;
 use crate::model::{Argument, Dtype, Model, Node, ValueId};
 
@@ -37,6 +37,8 @@ pub(super) struct Call<'a> {
     pub values: &'a [Option<Tensor>],
     /// True if autocast runs the operation in f32: what it reads is converted.
     pub converts: bool,
+    /// True if tensors are expanded along the first dimension to a multiple of the batch wherever their size is one.
+    pub scales: bool,
 }
 
 impl<'a> Call<'a> {
@@ -149,15 +151,28 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the shape of an output as the file says it. A dimension that was the first tensor's at the exported batch is what it is now.
+    /// Returns the size to which a first dimension is expanded, at the batch that runs: another one than the literal if `scales` is set.
+    pub fn scaled(&self, size: u64) -> u64 {
+        match (self.exported.batch, self.model.batch) {
+            (Some(before), Some(now)) if self.scales && before > 1 && size.is_multiple_of(before) => {
+                (size / before).saturating_mul(now)
+            }
+            _ => size,
+        }
+    }
+
+    /// Returns the shape of an output as the file says it.
+    ///
+    /// A dimension that does not follow the batch, and was the first tensor's or a multiple of that, is what that makes it now.
     pub fn recorded_shape(&self, position: usize) -> Result<Vec<u64>> {
         let mut shape = self.output_shape(position)?.to_vec();
         let Some(id) = self.node.tensors().next() else { return Ok(shape) };
         let input = self.value(id)?;
-        let exported = self.exported.values.get(id).map(|value| &value.shape[..]).unwrap_or_default();
-        for ((size, &now), &before) in shape.iter_mut().zip(&input.shape).zip(exported) {
-            if *size == before {
-                *size = now;
+        let exported = |id: usize| self.exported.values.get(id).map(|value| &value.shape[..]).unwrap_or_default();
+        let output = self.node.outputs.get(position).map(|&id| exported(id)).unwrap_or_default();
+        for (((size, &recorded), &now), &before) in shape.iter_mut().zip(output).zip(&input.shape).zip(exported(id)) {
+            if *size == recorded && before != now && before > 0 && recorded.is_multiple_of(before) {
+                *size = (recorded / before).saturating_mul(now);
             }
         }
         Ok(shape)

@@ -1,11 +1,158 @@
-//! Tensors without data: a shape, strides, a type, and a storage that is counted while something owns it.
+//! A run of PyTorch in eager mode: its rules, the trace of its memory, and tensors without data.
+//!
+//! A tensor has a shape, strides, a type, and a storage that is counted while something owns it.
 
-use super::autograd::History;
-use super::eager::Eager;
-use super::trace::{Purpose, Trace};
+use super::Rules;
+use super::layout::{dense, dense_in_order, elements, index, is_contiguous};
+use super::trace::{Phase, Purpose, Site, Trace};
 use crate::model::Dtype;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+/// A run.
+pub(super) struct Eager {
+    pub rules: Rules,
+    trace: Rc<RefCell<Trace>>,
+    /// True if autograd records operations.
+    records: Cell<bool>,
+    /// The number of nodes that autograd has made.
+    nodes: Cell<u64>,
+    /// Copies of parameters in the type of autocast, by the number of their storage. They live until the context ends.
+    pub casts: RefCell<HashMap<u32, Tensor>>,
+}
+
+impl Eager {
+    pub fn new(rules: Rules) -> Eager {
+        let trace = Rc::new(RefCell::new(Trace::new(rules.grain())));
+        Eager { rules, trace, records: Cell::new(true), nodes: Cell::new(0), casts: RefCell::default() }
+    }
+
+    pub fn trace(&self) -> &Rc<RefCell<Trace>> {
+        &self.trace
+    }
+
+    pub fn records(&self) -> bool {
+        self.records.get()
+    }
+
+    /// Sets the flag that `torch.no_grad()` clears. Returns the flag before.
+    pub fn set_records(&self, records: bool) -> bool {
+        self.records.replace(records)
+    }
+
+    /// Returns a number for a node of autograd: later nodes have larger ones.
+    pub fn next_node(&self) -> u64 {
+        let number = self.nodes.get();
+        self.nodes.set(number + 1);
+        number
+    }
+
+    pub fn begin(&self, phase: Phase) {
+        self.trace.borrow_mut().begin(phase);
+    }
+
+    /// Sets the place of what is made from now on. Returns the place before.
+    pub fn enter(&self, site: Site) -> Site {
+        self.trace.borrow_mut().enter(site)
+    }
+
+    /// Names the work that makes what is made from now on, at the operation of before.
+    pub fn label(&self, label: &'static str) {
+        let mut trace = self.trace.borrow_mut();
+        let site = Site { label, ..trace.site() };
+        trace.enter(site);
+    }
+
+    pub fn site(&self) -> Site {
+        self.trace.borrow().site()
+    }
+
+    /// Returns the type to which autocast converts. `None` outside of autocast.
+    pub fn autocast(&self) -> Option<Dtype> {
+        self.rules.autocast.map(|autocast| autocast.dtype())
+    }
+}
+
+/// The part of a tensor that autograd owns.
+#[derive(Default)]
+pub(super) struct History {
+    /// The node that made the tensor, and which of its outputs the tensor is.
+    pub node: Option<(Rc<Node>, usize)>,
+    pub requires_grad: bool,
+    /// The tensor of which this one is a view.
+    pub base: Option<Tensor>,
+    /// The end of the paths to a parameter.
+    pub end: Option<Rc<Node>>,
+    pub gradient: Option<Tensor>,
+}
+
+/// The tensors that a derivative reads.
+pub(super) struct Backward<'a> {
+    pub e: &'a Eager,
+    /// The tensors that the operation saved.
+    pub saved: &'a [Option<Tensor>],
+    /// The gradient of each output. `None` if the loss does not depend on it.
+    pub gradients: &'a [Option<Tensor>],
+    /// The first gradient that there is.
+    pub gradient: &'a Tensor,
+    /// True for each input whose gradient is wanted.
+    pub needs: &'a [bool],
+}
+
+impl Backward<'_> {
+    pub fn saved(&self, index: usize) -> Option<&Tensor> {
+        self.saved.get(index).and_then(Option::as_ref)
+    }
+
+    pub fn needs(&self, index: usize) -> bool {
+        self.needs.get(index).copied().unwrap_or(false)
+    }
+
+    /// Makes a tensor of this shape in the type of the gradient.
+    pub fn fresh(&self, shape: &[u64]) -> Tensor {
+        self.e.new_tensor(shape, self.gradient.dtype)
+    }
+}
+
+/// The gradients of an operation's inputs. `None` if one is not wanted.
+pub(super) type Gradients = Vec<Option<Tensor>>;
+
+/// Makes the gradients of an operation's inputs. It holds numbers only: tensors are in the node, which lets them go in order.
+pub(super) type Derivative = Box<dyn Fn(&Backward<'_>) -> Gradients>;
+
+/// A recorded operation, or the end of the paths to a parameter.
+pub(super) struct Node {
+    pub number: u64,
+    pub site: Site,
+    pub edges: RefCell<Vec<Option<Edge>>>,
+    pub saved: RefCell<Vec<Option<Tensor>>>,
+    pub derivative: RefCell<Option<Derivative>>,
+    pub outputs: usize,
+    /// The parameter whose gradient arrives here.
+    pub parameter: Option<Weak<Inner>>,
+}
+
+/// A path to the node that made an input.
+#[derive(Clone)]
+pub(super) struct Edge {
+    pub node: Rc<Node>,
+    pub output: usize,
+    pub shape: Vec<u64>,
+    pub dtype: Dtype,
+}
+
+impl Drop for Node {
+    /// Lets go of earlier nodes one after the other: a chain of a million would overflow the stack.
+    fn drop(&mut self) {
+        let mut waiting = std::mem::take(self.edges.get_mut());
+        while let Some(edge) = waiting.pop() {
+            if let Some(mut node) = edge.and_then(|edge| Rc::try_unwrap(edge.node).ok()) {
+                waiting.append(node.edges.get_mut());
+            }
+        }
+    }
+}
 
 /// Memory that tensors share. It is given back when the last of them goes.
 pub(super) struct Storage {
@@ -41,96 +188,6 @@ impl std::ops::Deref for Tensor {
     fn deref(&self) -> &Inner {
         &self.0
     }
-}
-
-/// Returns the number of elements, at most 2^64 - 1.
-pub(super) fn elements(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |product, &dim| product.saturating_mul(dim))
-}
-
-/// Returns the strides of a contiguous tensor.
-pub(super) fn dense(shape: &[u64]) -> Vec<u64> {
-    let mut strides = vec![1; shape.len()];
-    let mut product = 1u64;
-    for (stride, &dim) in strides.iter_mut().zip(shape).rev() {
-        *stride = product;
-        product = product.saturating_mul(dim.max(1));
-    }
-    strides
-}
-
-/// Returns the strides of a dense tensor whose dimensions lie in memory in the order of `strides`.
-pub(super) fn dense_in_order(shape: &[u64], strides: &[u64]) -> Vec<u64> {
-    if shape.iter().zip(strides).any(|(&dim, &stride)| stride == 0 && dim > 1) {
-        return dense(shape);
-    }
-    let mut order: Vec<usize> = (0..shape.len()).collect();
-    order.sort_by_key(|&dim| (std::cmp::Reverse(strides[dim]), dim));
-    in_order(shape, &order)
-}
-
-/// Returns the strides of a dense tensor whose dimensions lie in memory in this order, the outermost first.
-pub(super) fn in_order(shape: &[u64], order: &[usize]) -> Vec<u64> {
-    let mut result = vec![0; shape.len()];
-    let mut product = 1u64;
-    for &dim in order.iter().rev() {
-        result[dim] = product;
-        product = product.saturating_mul(shape[dim].max(1));
-    }
-    result
-}
-
-/// Returns the strides of an image whose channels lie innermost in memory. `None` if the shape is not one of images.
-pub(super) fn channels_last(shape: &[u64]) -> Option<Vec<u64>> {
-    match shape.len() {
-        4 => Some(in_order(shape, &[0, 2, 3, 1])),
-        5 => Some(in_order(shape, &[0, 2, 3, 4, 1])),
-        _ => None,
-    }
-}
-
-/// Returns the strides of a view of shape `new`. `None` if the layout forbids it.
-pub(super) fn view_strides(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Vec<u64>> {
-    if elements(shape) == 0 {
-        return Some(dense(new));
-    }
-    // Runs of dimensions that are contiguous in themselves: elements, and the stride of the innermost dimension.
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for (&dim, &stride) in shape.iter().zip(strides).filter(|(dim, _)| **dim != 1) {
-        match runs.last_mut() {
-            Some(last) if last.1 == stride.saturating_mul(dim) => *last = (last.0.saturating_mul(dim), stride),
-            _ => runs.push((dim, stride)),
-        }
-    }
-    let mut result = vec![0; new.len()];
-    let mut left: Option<(u64, u64)> = None;
-    for (stride, &dim) in result.iter_mut().zip(new).rev() {
-        let mut run = match left {
-            Some(run) if run.0 != 1 => run,
-            _ => runs.pop().unwrap_or((1, left.map_or(1, |run| run.1))),
-        };
-        *stride = run.1;
-        if dim != 1 {
-            if dim == 0 || run.0 % dim != 0 {
-                return None;
-            }
-            run = (run.0 / dim, run.1.saturating_mul(dim));
-        }
-        left = Some(run);
-    }
-    Some(result)
-}
-
-/// True if a tensor of this shape and these strides is contiguous.
-fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
-    let mut product = 1u64;
-    for (&dim, &stride) in shape.iter().zip(strides).rev().filter(|(dim, _)| **dim != 1) {
-        if stride != product {
-            return false;
-        }
-        product = product.saturating_mul(dim);
-    }
-    true
 }
 
 impl Tensor {
@@ -244,13 +301,6 @@ impl Tensor {
     pub fn storage_index(&self) -> Option<u32> {
         self.storage.index
     }
-}
-
-/// Returns the index of a dimension that may be counted from the end. `None` if there is none.
-pub(super) fn index(dim: i64, rank: usize) -> Option<usize> {
-    let rank_signed = i64::try_from(rank).ok()?;
-    let dim = if dim < 0 { dim.checked_add(rank_signed)? } else { dim };
-    usize::try_from(dim).ok().filter(|&dim| dim < rank || (rank == 0 && dim == 0))
 }
 
 impl Eager {

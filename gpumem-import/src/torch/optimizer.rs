@@ -1,8 +1,7 @@
 //! Optimizers: what they keep of each parameter, and what an update takes for as long as it runs.
 
 use super::Device;
-use super::eager::Eager;
-use super::meta::Tensor;
+use super::meta::{Eager, Tensor};
 use super::trace::{Purpose, Site};
 use crate::model::Dtype;
 
@@ -44,7 +43,7 @@ pub enum Update {
 pub struct Optimizer {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// How parameters are updated.
+    /// The way in which parameters are updated.
     pub update: Update,
     /// True if weights decay.
     pub weight_decay: bool,

@@ -1,6 +1,6 @@
 //! Sizes at another batch, where the axis of the batch is not known.
 
-use super::meta::elements;
+use super::layout::elements;
 
 /// Returns the shape after a view at another batch. `before` is the input's shape at the exported batch, `now` the one that it has, and
 /// `after` the output's shape at the exported batch.

@@ -2,9 +2,9 @@
 
 use super::autocast;
 use super::call::{Call, Fault, malformed};
-use super::eager::Eager;
 use super::frames::last_uses;
-use super::meta::{Tensor, elements};
+use super::layout::elements;
+use super::meta::{Eager, Tensor};
 use super::ops;
 use super::report::{Report, UnknownOperation};
 use super::trace::{Phase, Purpose, Site};
@@ -67,16 +67,25 @@ pub fn predict(model: &Model, request: &Request) -> Result<Report, Refusal> {
     check(&running)?;
     drop_idle_masks(model, &mut running, request.rules.tracker);
     let running = &*running;
-    let run = |keeps_unknown| {
+    let run = |keeps_unknown, scales| {
         let mut step = Training::new(running, model, request, keeps_unknown)?;
+        step.scales = scales;
         step.run()
     };
-    let mut report = run(true)?;
+    // Where sizes do not fit together, the batch may be a factor of literals that nothing tells from others.
+    let mut scales = false;
+    let mut report = run(true, scales).or_else(|refusal| {
+        if !matches!(refusal, Refusal::Malformed { .. }) || resized.is_none() {
+            return Err(refusal);
+        }
+        scales = true;
+        run(true, scales).map_err(|_| refusal)
+    })?;
     if !report.unknown.is_empty() {
         if !request.partial {
             return Err(Refusal::Unknown(report.unknown));
         }
-        report.at_least = run(false)?.allocated.min(report.allocated);
+        report.at_least = run(false, scales)?.allocated.min(report.allocated);
     }
     Ok(report)
 }
@@ -196,6 +205,8 @@ struct Training<'m> {
     dies: Vec<Vec<usize>>,
     unknown: BTreeMap<String, (usize, String)>,
     keeps_unknown: bool,
+    /// True if the sizes to which first dimensions are expanded are scaled with the batch.
+    scales: bool,
     /// Differences from the file. `None` if nothing is compared.
     differences: Option<Vec<String>>,
 }
@@ -216,6 +227,7 @@ impl<'m> Training<'m> {
             dies: last_uses(model),
             unknown: BTreeMap::new(),
             keeps_unknown,
+            scales: false,
             differences: None,
         };
         training.own_state();
@@ -344,7 +356,15 @@ impl<'m> Training<'m> {
         self.e.enter(Site { node: Some(index), label: "" });
         self.e.set_records(node.has_gradient);
         let converts = self.e.autocast().is_some() && autocast::runs_in_f32(&node.op);
-        let call = Call { e: &self.e, node, model: self.model, exported: self.exported, values, converts };
+        let call = Call {
+            e: &self.e,
+            node,
+            model: self.model,
+            exported: self.exported,
+            values,
+            converts,
+            scales: self.scales,
+        };
         let made = match ops::run(&call) {
             Err(Fault::Unknown) => {
                 let entry = self.unknown.entry(node.op.clone()).or_insert_with(|| (0, node.name.clone()));

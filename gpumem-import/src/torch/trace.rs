@@ -180,21 +180,21 @@ impl Trace {
     ///
     /// A phase begins with what is alive then.
     pub fn peaks(&self, first: usize) -> (Vec<(Phase, u64)>, usize) {
-        let (mut live, mut most, mut at) = (0u128, 0u128, first);
+        let (mut total, mut most, mut at) = (0u128, 0u128, first);
         let mut phases: Vec<(Phase, u128)> = Vec::new();
         for (index, event) in self.events.iter().enumerate() {
             match event {
-                Event::Made(storage) => live += u128::from(self.bytes(*storage)),
-                Event::Freed(storage) => live = live.saturating_sub(u128::from(self.bytes(*storage))),
-                Event::Began(phase) if index >= first => phases.push((*phase, live)),
+                Event::Made(storage) => total += u128::from(self.bytes(*storage)),
+                Event::Freed(storage) => total = total.saturating_sub(u128::from(self.bytes(*storage))),
+                Event::Began(phase) if index >= first => phases.push((*phase, total)),
                 _ => {}
             }
             if index >= first {
                 if let Some((_, peak)) = phases.last_mut() {
-                    *peak = live.max(*peak);
+                    *peak = total.max(*peak);
                 }
-                if live > most {
-                    (most, at) = (live, index);
+                if total > most {
+                    (most, at) = (total, index);
                 }
             }
         }

@@ -1,9 +1,7 @@
 //! Scaled dot-product attention: fused kernels, and the path of single operations.
 
-use super::super::autograd::Backward;
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::Tensor;
+use super::super::meta::{Backward, Eager, Tensor};
 use super::super::{Attention, Device};
 use crate::model::Dtype;
 
@@ -53,7 +51,7 @@ pub(super) fn attention(c: &Call<'_>) -> Outputs {
 
 /// Returns the strides of `[B, H, T, D]` that lies in memory as `[B, T, H, D]`.
 fn heads_inside(shape: &[u64]) -> Vec<u64> {
-    super::super::meta::in_order(shape, &[0, 2, 1, 3])
+    super::super::layout::in_order(shape, &[0, 2, 1, 3])
 }
 
 impl Eager {

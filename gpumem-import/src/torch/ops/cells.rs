@@ -1,9 +1,7 @@
 //! The recurrent layers that the CPU runs step by step, as PyTorch composes them.
 
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::Tensor;
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 
 /// Recurrent layers, as they are called.
 pub(super) struct Cells {

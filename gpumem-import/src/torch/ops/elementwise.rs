@@ -1,9 +1,8 @@
 //! Operations on each element, with broadcasting.
 
-use super::super::autograd::Backward;
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, channels_last, dense, in_order};
+use super::super::layout::{channels_last, dense, in_order};
+use super::super::meta::{Backward, Eager, Tensor};
 use crate::model::{Argument, Dtype};
 
 /// Returns the shape to which operands are broadcast.

@@ -1,8 +1,7 @@
 //! Operations that change a tensor in place.
 
-use super::super::autograd::{Backward, Gradients};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, elements, view_strides};
+use super::super::layout::{elements, view_strides};
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use super::super::trace::Site;
 
 /// Gives a tensor that was changed in place a new history.

@@ -2,8 +2,8 @@
 
 use super::super::Loss;
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, elements};
+use super::super::layout::elements;
+use super::super::meta::{Eager, Tensor};
 use crate::model::{Argument, Dtype};
 
 impl Eager {
@@ -102,7 +102,7 @@ pub(super) fn of_elements(c: &Call<'_>) -> Outputs {
         c.e.elementwise(&[&input, &target], input.dtype)?
     };
     let is_of_logits = c.node.op.contains("logits");
-    let derivative = move |b: &super::super::autograd::Backward<'_>| {
+    let derivative = move |b: &super::super::meta::Backward<'_>| {
         // (input.sigmoid() - target) * grad
         let _sigmoid = is_of_logits.then(|| b.saved(0).map(|input| b.e.like(input)));
         (0..2).map(|index| b.saved(index).filter(|_| b.needs(index)).map(|saved| b.e.like(saved))).collect()

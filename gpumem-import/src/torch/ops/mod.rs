@@ -78,6 +78,7 @@ fn overwritten(c: &Call<'_>, op: &str) -> Outputs {
         "unsqueeze" => views::unsqueeze(c),
         "transpose" | "t" => views::transpose(c),
         "requires_grad" => movement::itself(c),
+        "detach" => movement::detached(c),
         _ => Err(Fault::Unknown),
     }
 }
@@ -127,7 +128,6 @@ fn functional(c: &Call<'_>, op: &str) -> Outputs {
         "cross_entropy_loss" => loss::cross_entropy(c),
         "nll_loss" | "nll_loss_nd" | "nll_loss2d" => loss::likelihood(c),
         "mse_loss"
-        | "l1_loss"
         | "smooth_l1_loss"
         | "huber_loss"
         | "binary_cross_entropy"
@@ -158,7 +158,9 @@ fn shaped(c: &Call<'_>, op: &str) -> Outputs {
         "slice" => views::slice(c),
         "narrow" => views::narrow(c),
         "select" => views::select(c),
-        "diagonal" | "unfold" | "as_strided" | "view_as_complex" | "view_as_real" => views::recorded_view(c),
+        "unfold" => views::unfold(c),
+        "diagonal" => views::diagonal(c),
+        "as_strided" | "view_as_complex" | "view_as_real" => views::recorded_view(c),
         "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_chunk" | "unsafe_split" => views::split(c),
         "unbind" => views::unbind(c),
         "broadcast_tensors" => views::broadcast_all(c),

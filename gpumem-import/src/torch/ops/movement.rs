@@ -1,8 +1,8 @@
 //! Copies: joined, repeated, padded, converted, and made from nothing.
 
 use super::super::call::{Call, Outputs, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, channels_last};
+use super::super::layout::channels_last;
+use super::super::meta::{Eager, Tensor};
 use super::elementwise::promoted;
 use super::views::{same, zeros_of};
 use crate::model::{Argument, Dtype};
@@ -21,7 +21,7 @@ pub(super) fn clone(c: &Call<'_>) -> Outputs {
 fn in_format(c: &Call<'_>, input: &Tensor) -> Tensor {
     let recorded = c.node.outputs.first().and_then(|&id| c.model.values.get(id)?.strides.as_ref());
     let last = channels_last(&input.shape).filter(|last| recorded == Some(last));
-    let strides = last.unwrap_or_else(|| super::super::meta::dense(&input.shape));
+    let strides = last.unwrap_or_else(|| super::super::layout::dense(&input.shape));
     let copy = c.e.strided(&input.shape, strides, input.dtype);
     c.e.record(&[&copy], &[Some(input)], Vec::new(), same);
     copy
@@ -65,7 +65,7 @@ impl Eager {
         let mut shape = first.shape.clone();
         shape[dim] = sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size));
         let last = channels_last(&shape).filter(|_| tensors.iter().all(|tensor| tensor.is_channels_last()));
-        let strides = last.unwrap_or_else(|| super::super::meta::dense(&shape));
+        let strides = last.unwrap_or_else(|| super::super::layout::dense(&shape));
         let output = self.strided(&shape, strides, promoted(&tensors, false));
         let inputs: Vec<Option<&Tensor>> = tensors.iter().copied().map(Some).collect();
         self.record(&[&output], &inputs, Vec::new(), move |b| {
@@ -171,7 +171,7 @@ pub(super) fn pad(c: &Call<'_>) -> Outputs {
         *size = padded;
     }
     let last = channels_last(&shape).filter(|_| is_constant && input.is_channels_last());
-    let strides = last.unwrap_or_else(|| super::super::meta::dense(&shape));
+    let strides = last.unwrap_or_else(|| super::super::layout::dense(&shape));
     let output = c.e.strided(&shape, strides, input.dtype);
     // Other modes read the input when their gradient is computed.
     let saved = vec![Some(&input).filter(|_| !is_constant)];
@@ -182,11 +182,7 @@ pub(super) fn pad(c: &Call<'_>) -> Outputs {
 /// Shuffles of pixels and channels, `im2col` and `col2im`: a contiguous output, and a contiguous gradient.
 pub(super) fn shuffle(c: &Call<'_>) -> Outputs {
     let input = c.first()?;
-    let batch = input.shape.first().copied();
-    let mut shape = c.output_shape(0)?.to_vec();
-    if let (Some(first), Some(batch)) = (shape.first_mut(), batch) {
-        *first = batch;
-    }
+    let shape = c.recorded_shape(0)?;
     let output = c.e.new_tensor(&shape, input.dtype);
     c.e.record(&[&output], &[Some(&input)], Vec::new(), zeros_of(input.shape.clone()));
     Ok(vec![output])

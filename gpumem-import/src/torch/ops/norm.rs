@@ -1,10 +1,8 @@
 //! Normalisation, softmax and dropout.
 
 use super::super::Device;
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::Tensor;
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use super::elementwise::changed;
 use crate::model::Dtype;
 

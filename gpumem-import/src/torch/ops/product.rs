@@ -1,9 +1,8 @@
 //! Products of matrices, and what is made of them.
 
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, elements};
+use super::super::layout::elements;
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use super::elementwise::{broadcast, promoted};
 use super::views::same;
 use std::collections::BTreeMap;

@@ -1,10 +1,9 @@
 //! Recurrent layers: the fused ones of cuDNN, and those of the CPU.
 
 use super::super::Device;
-use super::super::autograd::Backward;
 use super::super::call::{Call, Fault, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, dense};
+use super::super::layout::dense;
+use super::super::meta::{Backward, Eager, Tensor};
 use crate::model::Dtype;
 
 /// A recurrent layer, as it is called.

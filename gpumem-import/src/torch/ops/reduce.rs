@@ -1,8 +1,7 @@
 //! Reductions, and operations that pick elements by an index.
 
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::meta::Tensor;
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use super::elementwise::broadcast;
 use super::views::zeros_of;
 use crate::model::{Argument, Dtype};
@@ -59,7 +58,7 @@ pub(super) fn mean(c: &Call<'_>) -> Outputs {
     Ok(vec![c.e.averaged(&input, &shape)])
 }
 
-impl super::super::eager::Eager {
+impl Eager {
     /// Makes a recorded mean of this shape. Its gradient is a full tensor.
     pub fn averaged(&self, input: &Tensor, shape: &[u64]) -> Tensor {
         let output = self.new_tensor(shape, input.dtype);

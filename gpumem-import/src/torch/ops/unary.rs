@@ -1,9 +1,8 @@
 //! Operations on each element of one tensor, as a table.
 
 use super::super::Device;
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs};
-use super::super::meta::Tensor;
+use super::super::meta::{Backward, Gradients, Tensor};
 use super::elementwise::changed;
 use crate::model::Dtype;
 

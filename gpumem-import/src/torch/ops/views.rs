@@ -1,9 +1,8 @@
 //! Views: tensors that share the memory of others.
 
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, elements, index, view_strides};
+use super::super::layout::{elements, index, view_strides};
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use crate::model::Argument;
 
 impl Eager {
@@ -265,7 +264,10 @@ fn expanded_shape(c: &Call<'_>, input: &Tensor, sizes: &[i64]) -> Result<Vec<u64
     let wanted = c.output_shape(0)?;
     let size = |(dim, &size): (usize, &i64)| match dim.checked_sub(extra).map(|dim| input.shape[dim]) {
         Some(own) if own != 1 || size < 0 => own,
-        _ => wanted.get(dim).copied().or_else(|| u64::try_from(size).ok()).unwrap_or(1),
+        _ => {
+            let literal = wanted.get(dim).copied().or_else(|| u64::try_from(size).ok()).unwrap_or(1);
+            if dim == 0 && u64::try_from(size) == Ok(literal) { c.scaled(literal) } else { literal }
+        }
     };
     Ok(sizes.iter().enumerate().map(size).collect())
 }
@@ -323,13 +325,51 @@ pub(super) fn select(c: &Call<'_>) -> Outputs {
     Ok(vec![c.e.view_as(&input, shape, strides, zeros_of(input.shape.clone()))])
 }
 
-/// `diagonal`, `diag_embed`, `unfold` and other views with the recorded shape, whose derivative is a full tensor.
+/// `unfold(self, dimension, size, step)`: windows along a dimension, which may overlap.
+pub(super) fn unfold(c: &Call<'_>) -> Outputs {
+    let input = c.first()?;
+    let dim = c.dim("dimension", 0, input.rank())?;
+    let [size, step] =
+        ["size", "step"].map(|name| c.int(name).and_then(|number| u64::try_from(number).ok()).unwrap_or(1));
+    let (mut shape, mut strides) = (input.shape.clone(), input.strides.clone());
+    let (Some(length), Some(stride)) = (shape.get_mut(dim), strides.get_mut(dim)) else {
+        return malformed("unfolds a number");
+    };
+    let Some(rest) = length.checked_sub(size) else { return malformed(format!("has windows of {size} of {length}")) };
+    *length = rest / step.max(1) + 1;
+    let inner = std::mem::replace(stride, stride.saturating_mul(step));
+    shape.push(size);
+    strides.push(inner);
+    Ok(vec![c.e.view_as(&input, shape, strides, zeros_of(input.shape.clone()))])
+}
+
+/// `diagonal(self, offset, dim1, dim2)`.
+pub(super) fn diagonal(c: &Call<'_>) -> Outputs {
+    let input = c.first()?;
+    let rank = input.rank();
+    let (first, second) = (c.dim("dim1", 0, rank)?, c.dim("dim2", 1, rank)?);
+    if first == second || rank < 2 {
+        return malformed("has the diagonal of one dimension");
+    }
+    let offset = c.int("offset").unwrap_or(0);
+    let shorter = |size: u64, by: i64| size.saturating_sub(u64::try_from(by).unwrap_or(0));
+    let length = shorter(input.shape[first], offset.saturating_neg()).min(shorter(input.shape[second], offset));
+    let keeps = |values: &[u64]| -> Vec<u64> {
+        values.iter().enumerate().filter(|(dim, _)| *dim != first && *dim != second).map(|(_, value)| *value).collect()
+    };
+    let (mut shape, mut strides) = (keeps(&input.shape), keeps(&input.strides));
+    shape.push(length);
+    strides.push(input.strides[first].saturating_add(input.strides[second]));
+    Ok(vec![c.e.view_as(&input, shape, strides, zeros_of(input.shape.clone()))])
+}
+
+/// `as_strided` and other views with the recorded shape, whose derivative is a full tensor.
 pub(super) fn recorded_view(c: &Call<'_>) -> Outputs {
     let input = c.first()?;
-    let shape = c.output_shape(0)?.to_vec();
+    let shape = c.recorded_shape(0)?;
     let recorded = c.node.outputs.first().and_then(|&id| c.model.values.get(id)?.strides.clone());
     let strides = recorded.filter(|strides| strides.len() == shape.len());
-    let strides = strides.unwrap_or_else(|| super::super::meta::dense(&shape));
+    let strides = strides.unwrap_or_else(|| super::super::layout::dense(&shape));
     Ok(vec![c.e.view_as(&input, shape, strides, zeros_of(input.shape.clone()))])
 }
 

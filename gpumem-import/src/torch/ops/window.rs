@@ -1,9 +1,8 @@
 //! Convolutions, pooling and resizing.
 
-use super::super::autograd::{Backward, Gradients};
 use super::super::call::{Call, Outputs, Result, malformed};
-use super::super::eager::Eager;
-use super::super::meta::{Tensor, channels_last, dense};
+use super::super::layout::{channels_last, dense};
+use super::super::meta::{Backward, Eager, Gradients, Tensor};
 use crate::model::{Argument, Dtype};
 
 /// Returns an argument for each of `n` dimensions.
