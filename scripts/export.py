@@ -16,7 +16,7 @@ import importlib
 import sys
 from pathlib import Path
 
-# Two samples, so that BatchNorm trains and the batch is told from dimensions of one element.
+# Two samples, so that BatchNorm trains and the batch differs from dimensions of one element.
 BATCH = 2
 
 

@@ -12,6 +12,7 @@ pub mod read;
 pub mod torch;
 pub mod tree;
 pub mod weights;
+pub mod write;
 
 pub use error::Error;
 use model::Model;

@@ -42,6 +42,8 @@ pub(super) struct Role {
     pub(super) is_sure: bool,
     /// True if values are multiplied with it.
     is_factor: bool,
+    /// True if it is an argument of an operation, such as a bound or a scale.
+    is_setting: bool,
 }
 
 /// The roles of all tensors of a file.
@@ -74,12 +76,14 @@ impl Roles {
             }
             if let ("Identity", [input], [output]) =
                 (node.op_type.as_deref().unwrap_or(""), &node.input[..], &node.output[..])
+                && !looks_like_key(output)
             {
                 same.insert(output, same.get(&input[..]).copied().unwrap_or(input));
             }
         }
-        for tensor in &graph.initializer {
-            let name = tensor.name.as_deref().unwrap_or("");
+        let stored = graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref());
+        let copies = graph.node.iter().filter_map(copied).map(|(_, copy)| copy);
+        for name in stored.chain(copies) {
             let Some(all) = readers.get(name) else { continue };
             let mut keys: Vec<String> = Vec::new();
             let mut role = Role { is_turned: true, ..Role::default() };
@@ -92,6 +96,9 @@ impl Roles {
                     None => reader(node, index),
                 };
                 role.is_norm |= node.op_type.as_deref().is_some_and(|op| op.ends_with("Normalization")) && index > 0;
+                let op = node.op_type.as_deref().unwrap_or("");
+                role.is_setting |=
+                    matches!((op, index), ("Resize" | "Clip", 1 | 2) | ("Upsample" | "Dropout", 1) | ("Pad", 2));
                 role.is_factor |= matches!(node.op_type.as_deref(), Some("Mul"));
                 role.is_turned &= is_turned;
                 role.is_weight |= !suffix.is_empty();
@@ -114,6 +121,14 @@ impl Roles {
             roles.roles.insert(name.to_string(), role);
         }
         roles
+    }
+}
+
+/// Returns the tensor that a node copies, and the copy's name if a parameter has it. Exporters merge tensors that have the same numbers.
+pub(super) fn copied(node: &NodeProto) -> Option<(&str, &str)> {
+    match (node.op_type.as_deref()?, &node.input[..], &node.output[..]) {
+        ("Identity", [input], [output]) if looks_like_key(output) => Some((input, output)),
+        _ => None,
     }
 }
 

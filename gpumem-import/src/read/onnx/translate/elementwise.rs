@@ -3,45 +3,45 @@
 use super::{Bound, Call, Result, Translator, refuse};
 use crate::model::{Argument, Dtype, ValueId};
 
-/// Functions without arguments, by their names in ONNX and in ATen.
-const FUNCTIONS: [(&str, &str); 36] = [
-    ("Relu", "relu"),
-    ("Sigmoid", "sigmoid"),
-    ("Tanh", "tanh"),
-    ("Exp", "exp"),
-    ("Log", "log"),
-    ("Neg", "neg"),
-    ("Abs", "abs"),
-    ("Sqrt", "sqrt"),
-    ("Reciprocal", "reciprocal"),
-    ("Sin", "sin"),
-    ("Cos", "cos"),
-    ("Tan", "tan"),
-    ("Asin", "asin"),
-    ("Acos", "acos"),
-    ("Atan", "atan"),
-    ("Sinh", "sinh"),
-    ("Cosh", "cosh"),
-    ("Asinh", "asinh"),
-    ("Acosh", "acosh"),
-    ("Atanh", "atanh"),
-    ("Erf", "erf"),
-    ("Floor", "floor"),
-    ("Ceil", "ceil"),
-    ("Round", "round"),
-    ("Sign", "sign"),
-    ("Not", "logical_not"),
-    ("BitwiseNot", "bitwise_not"),
-    ("IsNaN", "isnan"),
-    ("IsInf", "isinf"),
-    ("Softplus", "softplus"),
-    ("Softsign", "softsign"),
-    ("Selu", "selu"),
-    ("Mish", "mish"),
-    ("HardSwish", "hardswish"),
-    ("FastGelu", "gelu"),
-    ("QuickGelu", "quick_gelu"),
+/// Functions without arguments whose names in ONNX and in ATen differ in capitals only.
+const FUNCTIONS: [&str; 32] = [
+    "relu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "log",
+    "neg",
+    "abs",
+    "sqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "isnan",
+    "isinf",
+    "softplus",
+    "softsign",
+    "selu",
+    "mish",
+    "hardswish",
 ];
+
+/// Functions with another name in ATen.
+const RENAMED: [(&str, &str); 4] =
+    [("Not", "logical_not"), ("BitwiseNot", "bitwise_not"), ("FastGelu", "gelu"), ("QuickGelu", "quick_gelu")];
 
 /// Operations of two values, by their names in ONNX and in ATen.
 const BINARY: [(&str, &str); 17] = [
@@ -67,7 +67,9 @@ const BINARY: [(&str, &str); 17] = [
 impl Translator<'_> {
     /// Translates an elementwise operation. `None` if it is another one.
     pub(super) fn elementwise(&mut self, call: &Call<'_, '_>) -> Result<Option<ValueId>> {
-        if let Some((_, op)) = FUNCTIONS.iter().find(|(name, _)| *name == call.kind) {
+        let renamed = RENAMED.iter().find_map(|(name, op)| (*name == call.kind).then_some(*op));
+        let function = renamed.or_else(|| FUNCTIONS.into_iter().find(|op| op.eq_ignore_ascii_case(call.kind)));
+        if let Some(op) = function {
             return self.function(call, op).map(Some);
         }
         if let Some((_, op)) = BINARY.iter().find(|(name, _)| *name == call.kind) {

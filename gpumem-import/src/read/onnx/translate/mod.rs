@@ -10,7 +10,7 @@ mod reductions;
 mod shapes;
 mod stored;
 
-use super::names::Roles;
+use super::names::{Roles, copied};
 use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto};
 use super::scope::{Scope, Scopes};
 use super::tensor::{self, Dim};
@@ -268,6 +268,11 @@ impl<'f> Translator<'f> {
             self.scope = self.scopes.of(node);
         }
         self.node = node.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| kind.to_string());
+        if let Some((tensor, copy)) = copied(node).and_then(|(name, copy)| Some((*names.stored.get(name)?, copy))) {
+            let value = self.stored(copy, tensor)?;
+            names.bound.insert(copy.to_string(), Bound::Tensor(value));
+            return Ok(());
+        }
         let mut inputs = Vec::with_capacity(node.input.len());
         for name in &node.input {
             inputs.push(self.read(name, names)?);

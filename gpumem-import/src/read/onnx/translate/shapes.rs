@@ -89,7 +89,7 @@ impl Translator<'_> {
         }
         let known = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size)).unwrap_or(u64::MAX);
         let axis = self.batch.axes[input].filter(|_| self.is_widened);
-        // The batch is a prime, so that sizes for it are told from those for the file's own batch.
+        // The batch is a prime: sizes for it differ from those for the file's own batch.
         let has_batch = shape.iter().any(|size| *size > 0 && size % self.batch.size == 0);
         let old = match axis {
             Some(_) if !has_batch => elements / self.batch.size * self.old_batch.max(1),
