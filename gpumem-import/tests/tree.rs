@@ -5,9 +5,9 @@ mod common;
 use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_import::Pt2;
 use gpumem_import::batch::{Axis, Batch};
-use gpumem_import::lift::{Layer, Lifted, lift};
+use gpumem_import::lift::{Layer, Lifted, Unknown, lift};
 use gpumem_import::model::{Dtype, Model, Module, State, StateKind};
-use gpumem_import::tree::{Network, Options, simplified};
+use gpumem_import::tree::{Network, Options, parts, simplified};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,12 +54,20 @@ fn faults(text: &str, model: &Model, batch: &Batch, lifted: &Lifted) -> Vec<Stri
     for (key, shape) in &own {
         match theirs.get(key) {
             None => faults.push(format!("`{key}` {shape:?} is not in the state dict")),
-            Some(other) if other != shape => faults.push(format!("`{key}` is {shape:?}, and {other:?} in the state dict")),
+            Some(other) if other != shape => {
+                faults.push(format!("`{key}` is {shape:?}, and {other:?} in the state dict"))
+            }
             Some(_) => {}
         }
     }
-    faults.extend(theirs.iter().filter(|(key, _)| !own.contains_key(*key)).map(|(key, shape)| format!("`{key}` {shape:?} is missing")));
-    let outputs: Vec<Vec<u64>> = resolved.outputs.iter().map(|&output| graph.value(output).shape.dims().to_vec()).collect();
+    faults.extend(
+        theirs
+            .iter()
+            .filter(|(key, _)| !own.contains_key(*key))
+            .map(|(key, shape)| format!("`{key}` {shape:?} is missing")),
+    );
+    let outputs: Vec<Vec<u64>> =
+        resolved.outputs.iter().map(|&output| graph.value(output).shape.dims().to_vec()).collect();
     let expected: Vec<Vec<u64>> = model.outputs.iter().map(|&output| batch.sample(output, model)).collect();
     if outputs != expected {
         faults.push(format!("outputs are {outputs:?}, and {expected:?} in the file"));
@@ -134,7 +142,9 @@ fn printed_networks_are_the_lifted_ones() {
             match network {
                 Ok(network) => {
                     let text = network.to_string();
-                    found.extend(faults(&text, &model, &batch, &lifted).into_iter().map(|fault| format!("{name}: {fault}")));
+                    found.extend(
+                        faults(&text, &model, &batch, &lifted).into_iter().map(|fault| format!("{name}: {fault}")),
+                    );
                     let wide = text.lines().filter(|line| line.chars().count() > 120);
                     found.extend(wide.map(|line| format!("{name}: this line is too long: {line}")));
                 }
@@ -188,6 +198,37 @@ fn sources_are_short() {
     }
 }
 
+/// Without the last block, all others and what is around them are written as networks of their own.
+#[test]
+fn parts_are_written() {
+    let (model, batch, mut lifted) = lifted("timm_seresnet50");
+    let whole = lifted.layers.len();
+    let is_broken = |layer: &Layer| layer.modules.iter().any(|module| module.path == "layer3.2.se");
+    let node = lifted.layers.iter().find(|layer| is_broken(layer)).unwrap().node;
+    lifted.layers.retain(|layer| !is_broken(layer));
+    assert!(lifted.layers.len() < whole);
+    let unknown = Unknown { node, op: "mean".into(), place: "layer3.2.se".into(), reason: "a test".into() };
+    lifted.unknown.push(unknown);
+    assert!(Network::new(&model, &batch, &lifted, &options("whole")).is_err());
+    let parts = parts(&model, &batch, &lifted, &options("whole"));
+    let paths: Vec<&str> = parts.iter().flat_map(|part| &part.paths).map(|path| &path[..]).collect();
+    for path in ["layer1", "layer2", "layer4", "layer3.0", "layer3.1", "layer3.5"] {
+        assert!(paths.contains(&path), "{path} is not among {paths:?}");
+    }
+    assert!(!paths.iter().any(|path| path.is_empty() || *path == "layer3" || *path == "layer3.2"), "{paths:?}");
+    // Five equal blocks are written once, with the names of the whole network.
+    let equal = parts.iter().find(|part| part.paths[0] == "layer3.1").unwrap();
+    assert_eq!(equal.paths, ["layer3.1", "layer3.3", "layer3.4", "layer3.5"]);
+    for part in &parts {
+        let resolved = gpumem_language::source::resolve(&part.network.to_string()).unwrap();
+        for parameter in &resolved.graph.parameters {
+            let name = key(&parameter.name);
+            let state = model.state.iter().find(|state| state.key == name);
+            assert!(state.is_some_and(|state| name.starts_with(&part.paths[0]) && model.values[state.value].shape == parameter.shape.dims()));
+        }
+    }
+}
+
 /// Returns layers that read each other, and their model.
 fn made(layers: Vec<Layer>, outputs: Vec<usize>) -> (Model, Batch, Lifted) {
     let count = layers.iter().map(|layer| layer.output + 1).max().unwrap();
@@ -209,7 +250,9 @@ fn made(layers: Vec<Layer>, outputs: Vec<usize>) -> (Model, Batch, Lifted) {
 }
 
 fn print(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<String, String> {
-    Network::new(model, batch, lifted, &options("made")).map(|network| network.to_string()).map_err(|refusal| refusal.to_string())
+    Network::new(model, batch, lifted, &options("made"))
+        .map(|network| network.to_string())
+        .map_err(|refusal| refusal.to_string())
 }
 
 /// Any acyclic graph is written, whatever its branches read.
@@ -218,7 +261,14 @@ fn crossing_branches_are_written() {
     let join = |inputs: [usize; 2], output: usize| Layer::join("Mul", inputs.to_vec(), output);
     let relu = |input: usize, output: usize| Layer::new("Relu", input, output);
     // 1 and 2 read the input; 3 and 4 read both; 5 reads 3 and 4; 6 reads 5 and 1.
-    let layers = vec![relu(0, 1), Layer::new("Tanh", 0, 2), join([1, 2], 3), Layer::join("Sub", vec![2, 1], 4), join([3, 4], 5), join([5, 1], 6)];
+    let layers = vec![
+        relu(0, 1),
+        Layer::new("Tanh", 0, 2),
+        join([1, 2], 3),
+        Layer::join("Sub", vec![2, 1], 4),
+        join([3, 4], 5),
+        join([5, 1], 6),
+    ];
     let (model, batch, lifted) = made(layers, vec![6]);
     let text = print(&model, &batch, &lifted).unwrap();
     assert_eq!(faults(&text, &model, &batch, &lifted), [""; 0], "{text}");
@@ -246,12 +296,14 @@ fn large_graphs_are_written_in_time() {
     const COUNT: usize = 4000;
     let chain = (1..COUNT).map(|index| Layer::join("Mul", vec![index - 1, 0], index)).collect();
     let ladder = (1..COUNT).map(|index| Layer::join("Mul", vec![index - 1, index.saturating_sub(2)], index));
-    let ladder = ladder.map(|layer| if layer.inputs[0] == layer.inputs[1] { Layer::new("Relu", 0, 1) } else { layer }).collect();
+    let ladder =
+        ladder.map(|layer| if layer.inputs[0] == layer.inputs[1] { Layer::new("Relu", 0, 1) } else { layer }).collect();
     let sources = (1..COUNT).map(|index| match index % 2 {
         1 => Layer::source("Constant", index).with(index as f64),
         _ => Layer::join("Mul", vec![index - 1, if index > 2 { index - 2 } else { 0 }], index),
     });
-    let module = |depth: usize| Module { call: format!("m{depth}"), path: vec!["m"; depth + 1].join("."), class: "M".into() };
+    let module =
+        |depth: usize| Module { call: format!("m{depth}"), path: vec!["m"; depth + 1].join("."), class: "M".into() };
     let deep: Rc<[Module]> = (0..300).map(module).collect();
     let modules = (1..COUNT).map(|index| Layer { modules: deep.clone(), ..Layer::new("Relu", index - 1, index) });
     for layers in [chain, ladder, sources.collect(), modules.collect()] {
@@ -294,7 +346,13 @@ fn scratch() {
             for said in gpumem_import::tree::parts(&model, &batch, &lifted, &options(&name)) {
                 let text = said.network.to_string();
                 let fault = gpumem_language::source::resolve(&text).err();
-                println!("  part {name}: {} x {:?}, {} lines, {:?}", said.paths.len(), said.paths[0], text.lines().count(), fault.map(|mistakes| mistakes[0].to_string()));
+                println!(
+                    "  part {name}: {} x {:?}, {} lines, {:?}",
+                    said.paths.len(),
+                    said.paths[0],
+                    text.lines().count(),
+                    fault.map(|mistakes| mistakes[0].to_string())
+                );
             }
         }
         if let Ok(network) = Network::flat(&model, &batch, &lifted, &options(&name)) {

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The most parameters of a function. With more, two functions are clearer.
 const MOST_PARAMETERS: usize = 6;
+/// The most elements of an argument. With more, two functions are clearer.
+const MOST_OF_ARGUMENT: usize = 10;
 /// The most different bodies of which one function is made.
 const MOST_BODIES: usize = 64;
 
@@ -69,7 +71,8 @@ impl Maker {
             Some(members) => members.clone(),
             // A class that contains itself: those that are ready.
             None => {
-                let ready = classes.values().map(|members| members.iter().copied().filter(|&unit| is_ready(unit)).collect());
+                let ready =
+                    classes.values().map(|members| members.iter().copied().filter(|&unit| is_ready(unit)).collect());
                 ready.into_iter().find(|ready: &Vec<usize>| !ready.is_empty()).unwrap_or_else(|| open.to_vec())
             }
         }
@@ -117,7 +120,8 @@ impl Maker {
         for at in 0..distinct.len() {
             let found = clusters.iter_mut().find(|cluster| {
                 let same = extra(group[distinct[cluster[0]].0]) == extra(group[distinct[at].0]);
-                same && cluster.len() < MOST_BODIES && self.joined(&[cluster, &[at]], &distinct, bodies, false).is_some()
+                same && cluster.len() < MOST_BODIES
+                    && self.joined(&[cluster, &[at]], &distinct, bodies, false).is_some()
             });
             match found {
                 Some(cluster) => cluster.push(at),
@@ -129,7 +133,9 @@ impl Maker {
         while at < clusters.len() && !is_container {
             let other = (at + 1..clusters.len().min(at + MOST_BODIES)).find(|&other| {
                 let same = extra(group[distinct[clusters[at][0]].0]) == extra(group[distinct[clusters[other][0]].0]);
-                let cost = |clusters: &[&[usize]], allows| self.joined(clusters, &distinct, bodies, allows).map(|made| cost(&made));
+                let cost = |clusters: &[&[usize]], allows| {
+                    self.joined(clusters, &distinct, bodies, allows).map(|made| cost(&made))
+                };
                 let (one, two) = (cost(&[&clusters[at]], allows[at]), cost(&[&clusters[other]], allows[other]));
                 let both = cost(&[&clusters[at], &clusters[other]], true);
                 // A function that is mostly arguments is none.
@@ -170,8 +176,13 @@ impl Maker {
     ) -> Option<(Function, Vec<Vec<Argument>>)> {
         let all: Vec<&Body> = clusters.iter().copied().flatten().map(|&at| &bodies[distinct[at].0]).collect();
         let instances = all.len();
-        let mut unifier =
-            Unifier { functions: &self.functions, columns: Vec::new(), branches: Vec::new(), allows_branches, instances };
+        let mut unifier = Unifier {
+            functions: &self.functions,
+            columns: Vec::new(),
+            branches: Vec::new(),
+            allows_branches,
+            instances,
+        };
         let mut body = unifier.bodies(&all)?;
         let branches = std::mem::take(&mut unifier.branches);
         if branches.len() > 2 {
@@ -186,9 +197,14 @@ impl Maker {
             return None;
         }
         parameters.replace(&mut body, &choices);
-        let kinds = parameters.all.iter().map(|parameter| Parameter { name: parameter.name.clone(), kind: parameter.kind });
+        let kinds =
+            parameters.all.iter().map(|parameter| Parameter { name: parameter.name.clone(), kind: parameter.kind });
         let function = Function { parameters: kinds.collect(), body, ..Function::default() };
-        let arguments = (0..instances).map(|instance| parameters.arguments(instance)).collect();
+        let arguments: Vec<Vec<Argument>> = (0..instances).map(|instance| parameters.arguments(instance)).collect();
+        let mut blocks = arguments.iter().flatten().filter_map(Argument::block);
+        if blocks.any(|block| block.iter().map(Element::count).sum::<usize>() > MOST_OF_ARGUMENT) {
+            return None;
+        }
         Some((function, arguments))
     }
 }
@@ -203,7 +219,8 @@ fn cost((function, arguments): &(Function, Vec<Vec<Argument>>)) -> usize {
 /// Puts parameters for values from elsewhere before the others, and numbers all that are layers.
 fn add_extra(function: &mut Function, extra: usize) {
     let mut names = Names::with(function.parameters.iter().map(|parameter| parameter.name.clone()));
-    let own: Vec<Parameter> = (0..extra).map(|_| Parameter { name: names.add("read".into()), kind: Kind::Block }).collect();
+    let own: Vec<Parameter> =
+        (0..extra).map(|_| Parameter { name: names.add("read".into()), kind: Kind::Block }).collect();
     function.parameters.splice(0..0, own);
     visit_values(&mut function.body, &mut |value| {
         if let Value::Parameter(index, ..) = value {
@@ -226,7 +243,8 @@ fn optional(branch: &Branch, unifier: &mut Unifier<'_>) -> Option<(Vec<Element>,
         return None;
     }
     let lists: Vec<&[Element]> = members.iter().map(|&index| &branch.lists[index][..]).collect();
-    let is_plain = |list: &&[Element]| matches!(list, [Element::Layer(layer)] if layer.name == super::element::Name::None);
+    let is_plain =
+        |list: &&[Element]| matches!(list, [Element::Layer(layer)] if layer.name == super::element::Name::None);
     if lists.iter().all(is_plain) && lists.iter().any(|list| *list != lists[0]) {
         return None;
     }
@@ -335,7 +353,10 @@ impl Parameters {
     /// Returns the parameter that a column is, or adds one.
     fn find(&mut self, column: &Column) -> (usize, u64, u64) {
         for (index, chosen) in self.all.iter_mut().enumerate() {
-            if chosen.sort == column.sort && same_role(&chosen.name, &column.role, column.sort) && fill(chosen, column, 1, 1) {
+            if chosen.sort == column.sort
+                && same_role(&chosen.name, &column.role, column.sort)
+                && fill(chosen, column, 1, 1)
+            {
                 return (index, 1, 1);
             }
         }
@@ -376,8 +397,9 @@ impl Parameters {
         }
         let mut old: Vec<Option<Chosen>> = std::mem::take(&mut self.all).into_iter().map(Some).collect();
         self.all = order.iter().filter_map(|&index| old[index].take()).collect();
-        let widths: Vec<usize> =
-            (0..self.all.len()).filter(|&index| ["channels", "features"].contains(&&self.all[index].name[..])).collect();
+        let widths: Vec<usize> = (0..self.all.len())
+            .filter(|&index| ["channels", "features"].contains(&&self.all[index].name[..]))
+            .collect();
         if let [first, _] = widths[..]
             && self.all[first].name == self.all[widths[1]].name
         {
@@ -396,7 +418,8 @@ impl Parameters {
                 continue;
             }
             let is_activation = branch.lists.iter().all(|list| {
-                list.len() <= 1 && list.iter().all(|element| matches!(element, Element::Layer(layer) if layer.branches.is_none()))
+                list.len() <= 1
+                    && list.iter().all(|element| matches!(element, Element::Layer(layer) if layer.branches.is_none()))
             });
             let wanted = if is_activation { "activation" } else { "inside" };
             let name = Names::with(self.all.iter().map(|other| other.name.clone())).add(wanted.into());
@@ -443,7 +466,9 @@ impl Parameters {
         debug_assert!(instance < self.instances);
         let argument = |chosen: &Chosen| match chosen.kind {
             Kind::Block => Argument::Block(chosen.lists[instance].clone()),
-            Kind::Flag => Argument::Value(chosen.values[instance].clone().unwrap_or(Value::Literal(Literal::Bool(false)))),
+            Kind::Flag => {
+                Argument::Value(chosen.values[instance].clone().unwrap_or(Value::Literal(Literal::Bool(false))))
+            }
             // An instance without the place takes the number of any other.
             _ => {
                 let own = chosen.values[instance].clone().or_else(|| chosen.values.iter().flatten().next().cloned());

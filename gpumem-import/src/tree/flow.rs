@@ -114,7 +114,8 @@ impl<'u> Flow<'u> {
             let deepest = inputs.iter().map(depth).max().unwrap_or(0);
             let depth = if inputs.len() > 1 { deepest + 1 } else { deepest };
             let output = self.units.output(node);
-            let is_new = !self.free.contains(&output) && self.readers.get(&output).is_some_and(|readers| readers.len() > 1);
+            let is_new =
+                !self.free.contains(&output) && self.readers.get(&output).is_some_and(|readers| readers.len() > 1);
             if depth > DEEPEST && inputs.len() > 1 && !is_new {
                 self.named.insert(output);
             }

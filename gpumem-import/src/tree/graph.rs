@@ -140,11 +140,13 @@ impl Graph {
     }
 }
 
-/// Returns lifted layers with one join of several: a concatenation goes on with an earlier one, and a sum has all of its summands.
+/// Returns lifted layers with one in the place of several: a concatenation goes on with an earlier one, a sum has all of its summands, and
+/// of changes of shape in a row the last one stays.
 pub fn simplified(lifted: &Lifted, model: &Model) -> Lifted {
     let mut layers = lifted.layers.clone();
     grow_concatenations(&mut layers);
     join_sums(&mut layers, &lifted.outputs, model);
+    join_reshapes(&mut layers, &lifted.outputs);
     Lifted { layers, ..lifted.clone() }
 }
 
@@ -193,8 +195,11 @@ fn join_sums(layers: &mut Vec<Layer>, outputs: &[ValueId], model: &Model) {
             continue;
         }
         // The first summand only: sums are added up from the left.
-        let first = layer.inputs.first().and_then(|first| sums.get(first).copied().filter(|_| reads.get(first) == Some(&1)));
-        if let Some(inner) = first.filter(|&inner| common(&layers[inner].modules, &layer.modules).len() == layer.modules.len()) {
+        let first =
+            layer.inputs.first().and_then(|first| sums.get(first).copied().filter(|_| reads.get(first) == Some(&1)));
+        if let Some(inner) =
+            first.filter(|&inner| common(&layers[inner].modules, &layer.modules).len() == layer.modules.len())
+        {
             let mut inputs = layers[inner].inputs.clone();
             let rest = &layer.inputs[1..];
             if !rest.iter().any(|value| inputs.contains(value)) && inputs.len() < MOST_SUMMANDS {
@@ -209,9 +214,34 @@ fn join_sums(layers: &mut Vec<Layer>, outputs: &[ValueId], model: &Model) {
     layers.retain(|_| !gone.next().unwrap_or(false));
 }
 
+/// Removes changes of shape that only another one reads.
+fn join_reshapes(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
+    let mut reads: HashMap<ValueId, usize> = HashMap::new();
+    for input in layers.iter().flat_map(|layer| &layer.inputs).chain(outputs) {
+        *reads.entry(*input).or_default() += 1;
+    }
+    let is_view = |layer: &Layer| matches!(layer.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze");
+    let views: HashMap<ValueId, ValueId> = layers
+        .iter()
+        .filter(|layer| is_view(layer) && reads.get(&layer.output) == Some(&1))
+        .filter_map(|layer| Some((layer.output, *layer.inputs.first()?)))
+        .collect();
+    let mut gone: HashSet<ValueId> = HashSet::new();
+    for layer in layers.iter_mut().filter(|layer| matches!(layer.kind, "Reshape" | "Flatten")) {
+        // Each view before it reads an earlier value, so there are at most as many as layers.
+        for _ in 0..views.len() {
+            let Some(input) = layer.inputs.first_mut() else { break };
+            let Some(&before) = views.get(input) else { break };
+            gone.insert(std::mem::replace(input, before));
+        }
+    }
+    layers.retain(|layer| !gone.contains(&layer.output));
+}
+
 /// Writes short constants once for each layer that reads them.
 fn copy_constants(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
-    let mut next = layers.iter().flat_map(|layer| layer.inputs.iter().chain([&layer.output])).max().map_or(0, |most| most + 1);
+    let mut next =
+        layers.iter().flat_map(|layer| layer.inputs.iter().chain([&layer.output])).max().map_or(0, |most| most + 1);
     let is_short = |layer: &Layer| {
         let text: usize = layer.arguments.iter().map(|argument| argument.to_string().len()).sum();
         layer.kind == "Constant" && text <= SHORT && !outputs.contains(&layer.output)

@@ -23,7 +23,8 @@ pub(super) fn body(units: &Units<'_>, unit: &Unit, inputs: &[ValueId]) -> Result
         false => (unit.inputs.first().copied(), vec![unit.output]),
     };
     let given = if is_network { inputs } else { &unit.inputs[1..] };
-    let mut given: Vec<ValueId> = given.iter().copied().filter(|value| is_network || Some(*value) != arriving).collect();
+    let mut given: Vec<ValueId> =
+        given.iter().copied().filter(|value| is_network || Some(*value) != arriving).collect();
     if is_network && inputs.len() < 2 {
         given.clear();
     }
@@ -58,7 +59,8 @@ pub(super) fn body(units: &Units<'_>, unit: &Unit, inputs: &[ValueId]) -> Result
             elements.push(Element::Outputs(branches));
         }
     }
-    let references = References { inputs: if is_network { inputs } else { &[] }, blocks: if is_network { &[] } else { &given } };
+    let references =
+        References { inputs: if is_network { inputs } else { &[] }, blocks: if is_network { &[] } else { &given } };
     let mut body = Body { lets: std::mem::take(&mut writer.lets.all), elements, taps: Vec::new() };
     references.resolve(&mut body, units, unit);
     Ok(body)

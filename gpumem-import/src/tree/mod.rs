@@ -91,7 +91,10 @@ impl std::error::Error for Refusal {}
 impl Refusal {
     fn shared(a: &Layer, b: &Layer) -> Refusal {
         let key = b.keys.first().map_or("", |(_, key)| key);
-        Refusal(format!("`{key}` belongs to a `{}` and to a `{}`, and the language shares whole layers only", a.kind, b.kind))
+        Refusal(format!(
+            "`{key}` belongs to a `{}` and to a `{}`, and the language shares whole layers only",
+            a.kind, b.kind
+        ))
     }
 }
 
@@ -105,7 +108,10 @@ impl Network {
     /// Makes a network of a model that has been lifted whole.
     pub fn new(model: &Model, batch: &Batch, lifted: &Lifted, options: &Options) -> Result<Network, Refusal> {
         if lifted.layers.len() > MOST_LAYERS {
-            return Err(Refusal(format!("it has {} layers, and the language has at most {MOST_LAYERS}", lifted.layers.len())));
+            return Err(Refusal(format!(
+                "it has {} layers, and the language has at most {MOST_LAYERS}",
+                lifted.layers.len()
+            )));
         }
         let graph = graph::Graph::new(lifted, model);
         graph.check(model)?;

@@ -35,7 +35,7 @@ pub fn parts(model: &Model, batch: &Batch, lifted: &Lifted, options: &Options) -
         if said.len() == MOST {
             continue;
         }
-        let own = Options { name: format!("{} {path}", options.name), ..options.clone() };
+        let own = Options { name: path.clone(), loss: Some("Mse".into()), ..options.clone() };
         let Ok(mut network) = Network::new(&model, batch, &lifted, &own) else { continue };
         network.name = super::types::struct_name(&path.replace('.', " "));
         network.docs[0] = format!("The module `{path}` of `{}` ({}).", options.name, model.source);
@@ -134,7 +134,9 @@ fn alone(model: &Model, lifted: &Lifted, members: &[usize], path: &str) -> Optio
     }
     let layers = members.iter().map(|&member| lifted.layers[member].clone()).collect();
     let mut own = Model { inputs: vec![input], outputs: vec![output], nodes: Vec::new(), ..model.clone() };
-    own.state.retain(|state| state.tied_to.is_none() && state.key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')));
+    own.state.retain(|state| {
+        state.tied_to.is_none() && state.key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+    });
     Some((own, Lifted { layers, outputs: vec![output], ..Lifted::default() }))
 }
 
@@ -150,7 +152,10 @@ fn contents(lifted: &Lifted, path: &str) -> String {
         let inputs: Vec<usize> = layer.inputs.iter().map(|&input| number(input)).collect();
         let output = number(layer.output);
         let keys: Vec<&str> = layer.keys.iter().map(|(_, key)| key.strip_prefix(path).unwrap_or(key)).collect();
-        text += &format!("{}{:?}{:?}{:?}{inputs:?}{output}{keys:?}", layer.kind, layer.arguments, layer.options, layer.flags);
+        text += &format!(
+            "{}{:?}{:?}{:?}{inputs:?}{output}{keys:?}",
+            layer.kind, layer.arguments, layer.options, layer.flags
+        );
     }
     text
 }

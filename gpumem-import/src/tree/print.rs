@@ -103,11 +103,16 @@ impl Text {
 
     /// Breaks the last item alone, as in `Add([], [`, if the others are short. False if they are not.
     fn write_last_broken(&self, out: &mut String, indent: usize, column: usize) -> bool {
-        let Some((last, before)) = self.items.split_last().filter(|(last, before)| last.begin == "[" && !before.is_empty()) else {
+        let Some((last, before)) =
+            self.items.split_last().filter(|(last, before)| last.begin == "[" && !before.is_empty())
+        else {
             return false;
         };
         let width: usize = before.iter().map(|item| item.width() + 2).sum();
-        if self.begin == "[" || column + self.begin.len() + width > WIDTH / 2 || before.iter().any(|item| item.width() > 24) {
+        if self.begin == "["
+            || column + self.begin.len() + width > WIDTH / 2
+            || before.iter().any(|item| item.width() > 24)
+        {
             return false;
         }
         out.push_str(&self.begin);
@@ -146,7 +151,9 @@ impl Scope<'_> {
         new_line(out, indent);
         match &self.body.elements[..] {
             [only @ (Element::Repeat(_) | Element::Call(_))] => self.element(only).write(out, indent, indent, 0),
-            [only @ Element::Layer(layer)] if layer.branches.is_some() => self.element(only).write(out, indent, indent, 0),
+            [only @ Element::Layer(layer)] if layer.branches.is_some() => {
+                self.element(only).write(out, indent, indent, 0)
+            }
             all => self.list(all).write(out, indent, indent, 0),
         }
     }
@@ -199,7 +206,12 @@ impl Scope<'_> {
             Element::If(parameter, size, then) => {
                 let name = self.parameter(*parameter);
                 let condition = size.map_or(name.clone(), |size| format!("{name} != {size}"));
-                Text { begin: format!("if {condition} {{"), items: vec![self.branch(then)], end: " } else { [] }", leads: false }
+                Text {
+                    begin: format!("if {condition} {{"),
+                    items: vec![self.branch(then)],
+                    end: " } else { [] }",
+                    leads: false,
+                }
             }
             Element::Outputs(outputs) => {
                 let items = outputs.iter().map(|output| self.branch(output)).collect();
@@ -282,7 +294,8 @@ pub(super) fn source(network: &Network) -> String {
     }
     .write_braces(&mut out);
     out.push_str("\n\n");
-    let inputs: Vec<Text> = network.inputs.iter().map(|input| Text::word(format!("{}: {}", input.name, input.kind))).collect();
+    let inputs: Vec<Text> =
+        network.inputs.iter().map(|input| Text::word(format!("{}: {}", input.name, input.kind))).collect();
     let outputs = match &network.outputs[..] {
         [only] => only.clone(),
         several => format!("({})", several.join(", ")),

@@ -168,7 +168,9 @@ fn verified(
     for round in 1..rounds {
         let mut comparison = Comparison::default();
         let other = &list[round * period..(round + 1) * period];
-        if !comparison.lists(first, other) || comparison.taps.iter().any(|(tap, _)| reads.get(tap) != reads_of(other).get(tap)) {
+        if !comparison.lists(first, other)
+            || comparison.taps.iter().any(|(tap, _)| reads.get(tap) != reads_of(other).get(tap))
+        {
             break;
         }
         let is_next = |base: &String| is_of_modules(&comparison.paths, base, round);
@@ -179,7 +181,8 @@ fn verified(
         }
         pairs.push(comparison.paths);
     }
-    let numbered_rounds = pairs.iter().enumerate().take_while(|(round, pairs)| is_numbered(pairs, round + 1, paths)).count();
+    let numbered_rounds =
+        pairs.iter().enumerate().take_while(|(round, pairs)| is_numbered(pairs, round + 1, paths)).count();
     if numbered_rounds > 0 {
         let is_layer = matches!(first, [Element::Layer(_)]) && !pairs[0].is_empty();
         let is_whole = |base: &str| paths.counts.get(base).is_some_and(|(_, count)| *count == numbered_rounds + 1);

@@ -35,7 +35,7 @@ pub(super) fn network(
         Signature { name, kind: input_type(model, batch, graph, input) }
     };
     let signatures: Vec<Signature> = inputs.iter().map(signature).collect();
-    let (outputs, loss) = outputs(model, batch, graph, &forward);
+    let (outputs, loss) = outputs(model, batch, graph, &forward, options.loss.as_deref());
     let mut train = vec![format!("batch: {}", options.batch), format!("optimizer: {}", options.optimizer)];
     train.push(format!("loss: {}", options.loss.clone().unwrap_or(loss)));
     train.extend(options.fields.iter().cloned());
@@ -106,14 +106,24 @@ fn input_type(model: &Model, batch: &Batch, graph: &Graph, input: ValueId) -> St
 }
 
 /// Returns the types of the outputs, and a loss that suits them.
-fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body) -> (Vec<String>, String) {
+fn outputs(
+    model: &Model,
+    batch: &Batch,
+    graph: &Graph,
+    forward: &Body,
+    given: Option<&str>,
+) -> (Vec<String>, String) {
     let all: Vec<(Vec<u64>, Option<&str>)> = (0..model.outputs.len())
         .map(|index| {
-            let made = graph.outputs.get(index).and_then(|output| graph.makers.get(output));
-            (sample(model, batch, model.outputs[index]), made.map(|&maker| graph.layers[maker].kind))
+            let made = graph.outputs.get(index).and_then(|&output| maker(graph, output));
+            (sample(model, batch, model.outputs[index]), made)
         })
         .collect();
-    let losses: Vec<&str> = all.iter().map(|(shape, made)| loss(model, batch, shape, *made)).collect();
+    let is_given = |loss: &str| given.is_some_and(|given| given.starts_with(loss));
+    let losses: Vec<&str> = all
+        .iter()
+        .map(|(shape, made)| if is_given("Mse") { "Mse" } else { loss(model, batch, shape, *made) })
+        .collect();
     let kind = |(shape, _): &(Vec<u64>, Option<&str>), loss: &str| {
         let name = match (shape.len(), loss) {
             (1, "Mse") => "Features",
@@ -138,7 +148,10 @@ fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body) -> (Vec<
     let terms = branches.iter().enumerate().filter_map(|(index, branch)| {
         let [Element::From(tap)] = branch[..] else { return None };
         let name = forward.taps.get(tap)?;
-        let is_inside = graph.outputs.iter().any(|other| *other != graph.outputs[index] && graph.reaches(graph.outputs[index], *other));
+        let is_inside = graph
+            .outputs
+            .iter()
+            .any(|other| *other != graph.outputs[index] && graph.reaches(graph.outputs[index], *other));
         match (is_shared, is_inside && losses[index] == "Mse") {
             (_, true) => None,
             (true, _) => Some(format!("{}(from = {name})", losses[index])),
@@ -149,18 +162,36 @@ fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body) -> (Vec<
     (types, terms.join(" + "))
 }
 
+/// Returns the layer that makes the numbers of an output: not one that only changes its shape.
+fn maker<'g>(graph: &'g Graph, output: ValueId) -> Option<&'g str> {
+    let mut layer = &graph.layers[*graph.makers.get(&output)?];
+    for _ in 0..graph.layers.len() {
+        let before = layer.inputs.first().and_then(|input| graph.makers.get(input));
+        match (layer.kind, before) {
+            ("Flatten" | "Reshape" | "Squeeze" | "Dropout", Some(&before)) => layer = &graph.layers[before],
+            _ => break,
+        }
+    }
+    Some(layer.kind)
+}
+
 /// Returns a loss that suits an output of this shape, by the layer that makes it.
 fn loss(model: &Model, batch: &Batch, shape: &[u64], made: Option<&str>) -> &'static str {
+    // Logits are neither activations nor normalised.
+    const NO_LOGITS: [&str; 8] = ["elu", "Relu6", "Sigmoid", "sigmoid", "anh", "Softmax", "Norm", "swish"];
     let first = model.inputs.first().map(|&input| (sample(model, batch, input), model.values[input].dtype.is_float()));
-    let is_class = matches!(made, Some("Linear" | "Tied" | "Flatten" | "Conv2d" | "GlobalAvgPool"));
     let has_tokens = first.as_ref().is_some_and(|(_, is_float)| !is_float);
-    match (shape, made) {
-        ([_] | [_, _], Some("LogSoftmax")) => "Nll",
-        ([_], _) if is_class => "CrossEntropy",
-        ([_, _], Some("Linear" | "Tied" | "Add")) if has_tokens => "CrossEntropy",
+    let made = made.unwrap_or("");
+    let is_class = !NO_LOGITS.iter().any(|word| made.contains(word)) && !["Select", "Mean", "Exp"].contains(&made);
+    match shape {
+        [_] | [_, _] if made == "LogSoftmax" => "Nll",
+        [_] if is_class => "CrossEntropy",
+        [_, _] if has_tokens && ["Linear", "Tied", "Add"].contains(&made) => "CrossEntropy",
         // A class for each pixel.
-        ([channels, height, width], _) => match first {
-            Some((image, true)) if image[1..] == [*height, *width] && image[0] != *channels && *channels > 1 => "CrossEntropy",
+        [channels, height, width] if is_class => match first {
+            Some((image, true)) if image[1..] == [*height, *width] && image[0] != *channels && *channels > 1 => {
+                "CrossEntropy"
+            }
             _ => "Mse",
         },
         _ => "Mse",

@@ -64,7 +64,8 @@ impl Unifier<'_> {
     /// Returns what lists have in common. In a branch nothing needs to be.
     pub(super) fn lists(&mut self, members: &[usize], lists: &[&[Element]], is_branch: bool) -> Option<Vec<Element>> {
         let first = lists.first()?;
-        let heads = |at: usize| lists.iter().all(|list| list.get(at).is_some_and(|element| self.same(&first[at], element)));
+        let heads =
+            |at: usize| lists.iter().all(|list| list.get(at).is_some_and(|element| self.same(&first[at], element)));
         let shortest = lists.iter().map(|list| list.len()).min()?;
         let begin = (0..shortest).take_while(|&at| heads(at)).count();
         let is_whole = lists.iter().all(|list| list.len() == begin);
@@ -234,7 +235,8 @@ impl Unifier<'_> {
         for (index, argument) in all.arguments.iter_mut().enumerate() {
             let given: Vec<&Argument> = calls.iter().map(|call| &call.arguments[index]).collect();
             let name = self.functions.get(first.function).and_then(|function| function.parameters.get(index));
-            let (role, sort) = name.map_or(("size", Sort::Other), |parameter| (&parameter.name[..], sort_of(&parameter.name)));
+            let (role, sort) =
+                name.map_or(("size", Sort::Other), |parameter| (&parameter.name[..], sort_of(&parameter.name)));
             *argument = match argument {
                 Argument::Value(_) => {
                     let values: Option<Vec<Value>> = given
@@ -350,7 +352,8 @@ fn role_of_option(name: &'static str) -> (&'static str, Sort) {
 
 fn sort_of(name: &str) -> Sort {
     match name.trim_end_matches(|last: char| last.is_ascii_digit()) {
-        "channels" | "features" | "inputs" | "inner" | "hidden" | "width" | "heads" | "start" | "end" | "groups" | "size" => Sort::Width,
+        "channels" | "features" | "inputs" | "inner" | "hidden" | "width" | "heads" | "start" | "end" | "groups"
+        | "size" => Sort::Width,
         "kernel" => Sort::Kernel,
         "padding" | "dilation" => Sort::Padding,
         _ => Sort::Other,

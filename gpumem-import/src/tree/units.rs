@@ -105,10 +105,21 @@ impl<'g> Units<'g> {
             // A norm with its activation, or a pool and what follows.
             2 if named < 2 && !inner.iter().any(is_module) => true,
             // A list of modules has their numbers in its path.
-            _ => is_container(class_name(&module.class)) && inner.iter().filter(|node| self.has_name(**node)).all(is_module),
+            _ => {
+                is_container(class_name(&module.class))
+                    && inner.iter().filter(|node| self.has_name(**node)).all(is_module)
+            }
         };
-        match unit {
-            Some(unit) if !is_dissolved || unit.is_shared && inner.len() > 1 => {
+        match (unit, &inner[..]) {
+            // A module with a list of layers and nothing else is better known by its own class.
+            (Some(unit), &[Node::Unit(only)])
+                if is_container(&self.all[only].class) && !is_container(&unit.class) && !unit.is_shared =>
+            {
+                let inner = std::mem::take(&mut self.all[only].nodes);
+                self.all[only] = Unit { nodes: inner, ..unit };
+                nodes.push(Node::Unit(only));
+            }
+            (Some(unit), _) if !is_dissolved || unit.is_shared && inner.len() > 1 => {
                 self.all.push(Unit { nodes: inner, ..unit });
                 nodes.push(Node::Unit(self.all.len() - 1));
             }

@@ -4,11 +4,72 @@ use std::collections::{HashMap, HashSet};
 
 /// Words that no name may be.
 const TAKEN: [&str; 66] = [
-    "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern", "false",
-    "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub",
-    "ref", "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
-    "virtual", "where", "while", "yield", "abstract", "repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint",
-    "lora", "init", "lengths", "segments", "name", "parameter", "forward",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "const",
+    "continue",
+    "crate",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "struct",
+    "super",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+    "abstract",
+    "repeat",
+    "tap",
+    "from",
+    "freeze",
+    "detach",
+    "eval",
+    "train",
+    "checkpoint",
+    "lora",
+    "init",
+    "lengths",
+    "segments",
+    "name",
+    "parameter",
+    "forward",
 ];
 
 /// Returns a text as an identifier in snake case. Empty if nothing of it can be one.
@@ -91,4 +152,21 @@ pub(super) fn snake_case(name: &str) -> String {
         snake.extend(letter.to_lowercase());
     }
     snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words() {
+        let identifiers = ["Conv2dNormActivation", "block1-0", "self", "layer_norm", "3", "ResNet50", "größe"].map(identifier);
+        assert_eq!(identifiers, ["conv2d_norm_activation", "block1_0", "self_", "layer_norm", "", "res_net50", "gr_e"]);
+        assert_eq!(numbered("layer1.0.conv.3"), Some(("layer1.0.conv", 3)));
+        assert_eq!(numbered("12"), Some(("[]", 12)));
+        assert_eq!([numbered("a"), numbered("a.01"), numbered("a."), numbered("")], [None; 4]);
+        let mut names = Names::with(["a".to_string()]);
+        assert_eq!(["a", "a", "b1", "b1", "a2"].map(|name| names.add(name.into())), ["a2", "a3", "b1", "b1_2", "a2_2"]);
+        assert_eq!(snake_case("BatchNorm2d"), "batch_norm2d");
+    }
 }
