@@ -36,13 +36,11 @@ fn phase(report: &Report, phase: Phase) -> u64 {
 }
 
 /// The networks whose peak is not that of PyTorch to the byte: the largest share by which it differs, and the reason.
-const DIFFERENT: [(&str, f64, &str); 2] = [
-    ("segformer_b0", 0.102, "Python holds a list of feature maps during the convolution that fuses them"),
-    ("timm_coat_lite_tiny", 0.014, "Python holds values in locals that the graph does not show"),
-];
+const DIFFERENT: [(&str, f64, &str); 1] =
+    [("timm_coat_lite_tiny", 0.014, "Python holds values in locals that the graph does not show")];
 
 /// The networks in whose forward pass Python holds values in locals that the graph does not show. No peak of theirs is there.
-const HELD_BY_PYTHON: [&str; 12] = [
+const HELD_BY_PYTHON: [&str; 11] = [
     "albert_base",
     "bert_base",
     "csp_pan_detector",
@@ -50,7 +48,6 @@ const HELD_BY_PYTHON: [&str; 12] = [
     "lstm_lm",
     "roberta_base",
     "timm_deit_tiny_distilled_patch16_224",
-    "timm_edgenext_xx_small",
     "timm_efficientformer_l1",
     "timm_eva02_tiny_patch14_224",
     "timm_mixer_s16_224",
@@ -98,7 +95,7 @@ fn peaks_are_those_of_pytorch() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(close >= 84, "{close} of 88 peaks are within 1 %");
+    assert!(close >= 86, "{close} of 88 peaks are within 1 %");
 }
 
 /// Every operation returns tensors of the shapes, types and strides that PyTorch recorded.

@@ -241,7 +241,8 @@ pub(super) fn gather(c: &Call<'_>) -> Outputs {
         // `take_along_dim` reads a copy that is broadcast.
         None => c.e.like(&c.tensor("indices")?),
     };
-    looked_up(c, &table, &[Some(&indices)], &indices.shape)
+    // The derivative reads the shape of the table, and the table is kept for it.
+    looked_up(c, &table, &[Some(&indices), Some(&table)], &indices.shape)
 }
 
 pub(super) fn index_select(c: &Call<'_>) -> Outputs {

@@ -89,7 +89,7 @@ pub(super) static ROWS: &[Row] = &[
     row("relu6", Input, 1),
     row("round", Nothing, 1),
     row("rsqrt", Output, 3),
-    row("selu", Output, 1),
+    signed("selu"),
     row("sigmoid", Output, 1),
     row("sign", Nothing, 1),
     row("silu", Input, 1),
