@@ -7,6 +7,7 @@ pub mod batch;
 mod error;
 pub mod fold;
 pub mod lift;
+mod memory;
 pub mod model;
 pub mod read;
 pub mod torch;

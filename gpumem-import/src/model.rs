@@ -47,7 +47,7 @@ pub struct State {
     pub key: String,
     /// The tensor.
     pub value: ValueId,
-    /// What the model does with it.
+    /// Its role in the model.
     pub kind: StateKind,
     /// The index in [`Model::state`] of the tensor with which it shares its memory, as tied weights do.
     pub tied_to: Option<usize>,

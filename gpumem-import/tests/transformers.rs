@@ -122,7 +122,39 @@ const PARTS: [&str; 12] = [
     "TopK",
 ];
 
-const FORMS: [(&str, &[(usize, &str)]); 16] = [
+const FORMS: [(&str, &[(usize, &str)]); 27] = [
+    ("cait", &[(1, "PositionEmbedding(16)"), (4, "Gelu()"), (2, "Attention(heads = 4)")]),
+    ("encoder", &[(2, "MultiHeadAttention(4, dropout = 0.1)")]),
+    // torchvision scales by the width of all heads.
+    (
+        "maxvit",
+        &[
+            (9, "Gelu()"),
+            (2, "Silu()"),
+            (2, "RelativePositionBias(2, size = 4)"),
+            (2, "Attention(heads = 2, scale = 0.25)"),
+            (5, "DropPath(0.1)"),
+            (2, "RelativePositionBias(4, size = 4)"),
+            (2, "Attention(heads = 4, scale = 0.1767766952966369)"),
+        ],
+    ),
+    (
+        "swin_torchvision",
+        &[
+            (2, "RelativePositionBias(2, size = 4)"),
+            (2, "Attention(heads = 2)"),
+            (4, "Gelu()"),
+            (1, "ShiftedWindowMask(16, 4, 2)"),
+            (2, "DropPath(0.0333333333333332)"),
+            (2, "RelativePositionBias(4, size = 4)"),
+            (2, "Attention(heads = 4)"),
+            (2, "DropPath(0.0666666666666668)"),
+            (1, "ShiftedWindowMask(8, 4, 2)"),
+            (2, "DropPath(0.1)"),
+        ],
+    ),
+    ("transformer", &[(4, "MultiHeadAttention(4, dropout = 0.1)"), (2, "Attention(heads = 4, dropout = 0.1)")]),
+    ("twins_svt", &[(2, "Attention()"), (8, "Gelu()"), (2, "Attention(heads = 2)"), (4, "Attention(heads = 4)")]),
     (
         "bloom",
         &[(2, "AlibiBias(4)"), (2, "Attention(heads = 4, causal)"), (2, "Gelu(approximate = \"tanh\")"), (1, "Tied()")],
@@ -203,6 +235,49 @@ const FORMS: [(&str, &[(usize, &str)]); 16] = [
     ("mpt", &[(2, "AlibiBias(4)"), (2, "Attention(heads = 4, causal)"), (2, "Gelu()"), (1, "Tied()")]),
     ("multihead_weights", &[(1, "MultiHeadAttention(4)")]),
     ("perceiver", &[(3, "Attention(heads = 4, dropout = 0.1)"), (3, "Gelu()")]),
+    (
+        "phi3",
+        &[
+            (5, "RmsNorm(eps = 1e-5)"),
+            (2, "Rotary(4)"),
+            (2, "Rotary(2)"),
+            (2, "Attention(heads = 4, kv_heads = 2, causal)"),
+            (2, "Silu()"),
+        ],
+    ),
+    (
+        "qwen3",
+        &[
+            (5, "RmsNorm(eps = 1e-6)"),
+            (4, "RmsNorm((16,), eps = 1e-6)"),
+            (2, "Rotary(4)"),
+            (2, "Rotary(2)"),
+            (2, "Attention(heads = 4, kv_heads = 2, causal)"),
+            (2, "Silu()"),
+        ],
+    ),
+    (
+        "whisper",
+        &[
+            (6, "Gelu()"),
+            (1, "PositionEmbedding(50)"),
+            (4, "Attention(heads = 4)"),
+            (1, "PositionEmbedding(32)"),
+            (2, "Attention(heads = 4, causal)"),
+            (1, "Tied()"),
+        ],
+    ),
+    (
+        "gpt_neo",
+        &[
+            (1, "PositionEmbedding(64)"),
+            (1, "Attention(heads = 4, scale = 1.0, causal)"),
+            (2, "Gelu(approximate = \"tanh\")"),
+            (1, "Attention(heads = 4, scale = 1.0, window = 8, causal)"),
+            (1, "Tied()"),
+        ],
+    ),
+    ("opt", &[(2, "Attention(heads = 4, causal)"), (1, "Tied()")]),
     (
         "qwen2moe",
         &[

@@ -2,6 +2,7 @@
 
 mod files;
 mod left_out;
+mod models;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 
 mod rules;
 
-pub(crate) use rules::index;
+pub(crate) use rules::{index, order};
 
 use crate::model::{Argument, Model, Value, ValueId};
 

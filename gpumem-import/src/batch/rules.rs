@@ -16,7 +16,7 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
     match op {
         "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "squeeze" | "unsqueeze" | "reshape_as" | "view_as"
         | "atleast_1d" => one(rule.reshaped()?),
-        "transpose" | "t" | "permute" | "movedim" | "swapaxes" | "adjoint" | "numpy_T" => one(rule.permuted()?),
+        "transpose" | "t" | "permute" | "movedim" | "moveaxis" | "swapaxes" | "swapdims" | "adjoint" | "numpy_T" | "mT" | "mH" => one(rule.permuted()?),
         "select" | "unbind" => one(rule.removed(&[rule.dim("dim", 0)])?),
         "sum" | "mean" | "amax" | "amin" | "max" | "min" | "argmax" | "argmin" | "var" | "std" | "var_mean" | "std_mean" | "prod"
         | "any" | "all" | "linalg_vector_norm" | "norm" | "logsumexp" | "median" | "mode" => one(rule.reduced()?),
@@ -39,6 +39,7 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
         "cat" | "concat" | "concatenate" => one(rule.concatenated()?),
         "stack" => one(rule.stacked()?),
         "expand" | "expand_as" | "broadcast_to" => one(rule.expanded()),
+        "cosine_similarity" => one(rule.compared()?),
         "repeat" | "tile" => one(rule.repeated()),
         "repeat_interleave" => one(rule.interleaved()?),
         "im2col" | "col2im" => one(rule.kept()?),
@@ -61,6 +62,33 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
 pub(crate) fn index(dim: i64, rank: usize) -> usize {
     let dim = if dim < 0 { dim + rank as i64 } else { dim };
     usize::try_from(dim).unwrap_or(usize::MAX)
+}
+
+/// Returns, for each dimension of the result of a change of order, the dimension of the input that it is.
+pub(crate) fn order(node: &Node, rank: usize) -> Vec<usize> {
+    let dims = |name: &str| match node.argument(name) {
+        Some(Argument::Int(dim)) => Some(vec![index(*dim, rank)]),
+        Some(Argument::Ints(dims)) => Some(dims.iter().map(|&dim| index(dim, rank)).collect()),
+        _ => None,
+    };
+    if let (Some(from), Some(to)) = (dims("source"), dims("destination")) {
+        let mut rest = (0..rank).filter(|dim| !from.contains(dim));
+        let place = |dim: usize| match to.iter().position(|&other| other == dim) {
+            Some(place) => from.get(place).copied(),
+            None => rest.next(),
+        };
+        return (0..rank).filter_map(place).collect();
+    }
+    if let Some(dims) = dims("dims") {
+        return dims;
+    }
+    let one = |names: [&str; 2], usual: i64| {
+        let dim = names.iter().find_map(|name| dims(name)?.first().copied());
+        dim.unwrap_or_else(|| index(usual, rank))
+    };
+    let usual = if matches!(&node.op[..], "t" | "numpy_T") { 0 } else { -2 };
+    let (a, b) = (one(["dim0", "axis0"], usual), one(["dim1", "axis1"], -1));
+    (0..rank).map(|dim| if dim == a { b } else if dim == b { a } else { dim }).collect()
 }
 
 struct Rule<'m> {
@@ -134,16 +162,7 @@ impl Rule<'_> {
 
     fn permuted(&self) -> Result<Option<Axis>, Mixes> {
         let Some((_, axis)) = self.first() else { return Ok(None) };
-        let rank = self.rank();
-        let order: Vec<usize> = match (&self.node.op[..], self.dims("dims")) {
-            ("permute", Some(dims)) => dims,
-            ("movedim", _) => return Err(Mixes),
-            _ => {
-                let (a, b) = (self.dim("dim0", -2), self.dim("dim1", -1));
-                let other = |dim| if dim == a { b } else if dim == b { a } else { dim };
-                (0..rank).map(other).collect()
-            }
-        };
+        let order = order(self.node, self.rank());
         Ok(order.iter().position(|&dim| dim == axis.dim).map(|dim| axis.at(dim)))
     }
 
@@ -154,6 +173,19 @@ impl Rule<'_> {
             return Err(Mixes);
         }
         Ok(Some(axis.at(axis.dim - dims.iter().filter(|&&dim| dim < axis.dim).count())))
+    }
+
+    /// Returns the axis of a comparison of vectors along a dimension of two values that are broadcast.
+    fn compared(&self) -> Result<Option<Axis>, Mixes> {
+        let rank = self.output().len() + 1;
+        let dim = match self.node.argument("dim") {
+            Some(Argument::Int(dim)) => index(*dim, rank),
+            _ => 1,
+        };
+        match self.common()? {
+            Some(axis) if axis.dim == dim => Err(Mixes),
+            axis => Ok(axis.map(|axis| if axis.dim > dim { axis.at(axis.dim - 1) } else { axis })),
+        }
     }
 
     fn reduced(&self) -> Result<Option<Axis>, Mixes> {

@@ -5,9 +5,10 @@ mod tensor;
 
 pub use tensor::Tensor;
 
+use crate::memory::{changes_first, families, roots};
 use crate::model::{Argument, Dtype, Model, Node, StateKind, ValueId};
 
-/// How a value comes about.
+/// The origin of a value.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// From the inputs: it differs from sample to sample.
@@ -52,8 +53,21 @@ pub fn origins(model: &Model) -> Vec<Origin> {
             }
         };
     }
+    let roots = roots(model);
+    let mut families = families(model, &roots);
     for node in &model.nodes {
         trace(model, node, &mut origins);
+        // What is changed in place is no longer what it was, nor is anything that shares its memory.
+        if let (true, Some(first), Some(&output)) = (changes_first(node), node.tensors().next(), node.outputs.first())
+            && !matches!(origins[output], Origin::Constant(Some(_)))
+            && matches!(origins[first], Origin::Constant(_))
+        {
+            let changed = origins[output].clone();
+            // Once is enough: what is made of them later has their origin.
+            for value in families.remove(&roots[first]).unwrap_or_default() {
+                origins[value] = changed.clone();
+            }
+        }
     }
     origins
 }
@@ -70,13 +84,6 @@ pub(crate) fn trace(model: &Model, node: &Node, origins: &mut [Origin]) {
             Origin::Constant(_) => Origin::Constant(numbers.get(index).cloned()),
             ref other => other.clone(),
         };
-    }
-    // What is changed in place is no longer what it was.
-    if let (true, false, Some(first)) =
-        (node.op.ends_with('_'), matches!(origin, Origin::Constant(Some(_))), node.tensors().next())
-        && let (Origin::Constant(_), Some(&output)) = (&origins[first], node.outputs.first())
-    {
-        origins[first] = origins[output].clone();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations along axes: softmax, sums, means, norms, the largest elements.
 
-use super::weighted::{of_one, tensor};
+use super::inputs::{of_one, tensor};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Node, ValueId};
 
@@ -31,6 +31,7 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
         "mean" | "sum" | "amax" | "amin" | "max" | "min" if node.tensor("other").is_none() => {
             reduction(lift, index, node, op)?
         }
+        "cosine_similarity" => cosine(lift, index, node)?,
         "argmax" => argmax(lift, index, node)?,
         "topk" | "sort" => largest(lift, index, node, op)?,
         "var" | "std" | "var_mean" | "std_mean" => variance(lift, index, node, op)?,
@@ -91,7 +92,7 @@ fn reduction(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result
         "mean" => "Mean",
         "sum" => "Sum",
         "amax" | "max" => "Max",
-        _ => "Min",
+        _ => return least(lift, index, node),
     };
     let value = tensor(node, "self")?;
     if !lift.model.values[value].dtype.is_float() {
@@ -108,6 +109,39 @@ fn reduction(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result
         _ => of_one(lift, node, kind, "self")?.with(Literal::dims(&dims)).flag("keepdim", keeps),
     };
     lift.add(index, layer);
+    Ok(())
+}
+
+/// Lifts the least elements: the largest ones of the negated value, negated.
+fn least(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
+    let (value, output) = (tensor(node, "self")?, node.outputs[0]);
+    let dims = dims(lift, node, value)?;
+    let input = lift.operand(value)?;
+    let (negated, largest) = (lift.between(&lift.sample(input)), lift.between(&lift.sample(output)));
+    lift.add(index, Layer::new("Affine", input, negated).with(-1.0).with(0.0));
+    let layer = Layer::new("Max", negated, largest).with(Literal::dims(&dims));
+    lift.add(index, layer.flag("keepdim", node.is("keepdim", false)));
+    lift.add(index, Layer::new("Affine", largest, output).with(-1.0).with(0.0));
+    Ok(())
+}
+
+/// Lifts the cosine between vectors: the sum of products of normalised ones.
+fn cosine(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
+    let (a, b, output) = (tensor(node, "x1")?, tensor(node, "x2")?, node.outputs[0]);
+    if lift.model.values[a].shape != lift.model.values[b].shape {
+        return refuse("it compares values of different shapes");
+    }
+    let Some(dim) = lift.dim(a, node.int("dim").unwrap_or(1)) else { return refuse("it runs along the batch") };
+    let eps = node.float("eps").unwrap_or(1e-8);
+    let mut inputs = Vec::new();
+    for value in [a, b] {
+        let (input, normalised) = (lift.operand(value)?, lift.between(&lift.sample(value)));
+        lift.add(index, Layer::new("L2Norm", input, normalised).with(dim).set("eps", eps));
+        inputs.push(normalised);
+    }
+    let products = lift.between(&lift.sample(a));
+    lift.add(index, Layer::join("Mul", inputs, products));
+    lift.add(index, Layer::new("Sum", products, output).with(dim));
     Ok(())
 }
 

@@ -35,7 +35,8 @@ impl Lift<'_> {
         numbers: Vec<f64>,
     ) -> Result<Layer> {
         if let Ok(layer) = written(&(shape.clone(), numbers.clone()))
-            && (numbers.len() <= FEW_NUMBERS || layer.arguments.iter().all(|argument| !matches!(argument, Literal::Word(_))))
+            && (numbers.len() <= FEW_NUMBERS
+                || layer.arguments.iter().all(|argument| !matches!(argument, Literal::Word(_))))
         {
             return Ok(Layer { output: value, ..layer });
         }
@@ -76,7 +77,7 @@ impl Lift<'_> {
         layer
     }
 
-    /// Returns `SinusoidalPositions` if the numbers are these, and a value of their length or size is at hand.
+    /// Returns `SinusoidalPositions` if the numbers are these, and a value of their length or size is found.
     fn positions(&mut self, value: ValueId, shape: &[u64], numbers: &[f64]) -> Option<Layer> {
         let dims: Vec<u64> = shape.iter().copied().filter(|&size| size != 1).collect();
         let (form, whole) = match dims[..] {
@@ -152,7 +153,10 @@ pub(crate) fn written((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> 
             let list: Vec<String> = numbers.iter().map(|number| format!("{number:?}")).collect();
             Ok(layer.with(Literal::Word(format!("[{}]", list.join(", ")))).set("shape", sizes(shape)))
         }
-        numbers => refuse(format!("it reads a constant of {} numbers, and `Constant` takes at most {MOST_NUMBERS}", numbers.len())),
+        numbers => refuse(format!(
+            "it reads a constant of {} numbers, and `Constant` takes at most {MOST_NUMBERS}",
+            numbers.len()
+        )),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sums of products by letters.
 
-use super::movement::{permuted, reshape_lifted};
+use super::shapes::{permuted, reshape_lifted};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Argument, Node, ValueId};
 

@@ -1,6 +1,6 @@
 //! Functions of one number, arithmetic of two values, choices by a mask, and random zeros.
 
-use super::weighted::{of_one, tensor};
+use super::inputs::{of_one, tensor};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::fold::Origin;
 use crate::model::{Argument, Node, ValueId};
@@ -27,6 +27,8 @@ const FUNCTIONS: [(&str, &str); 18] = [
     ("sqrt", "Sqrt"),
 ];
 
+/// The number that a mask adds in place of infinity.
+const HIDDEN: f64 = 1e9;
 /// Functions that take `inplace`.
 const IN_PLACE: [&str; 8] = ["Relu", "Relu6", "LeakyRelu", "Hardsigmoid", "Elu", "Celu", "Selu", "Hardtanh"];
 
@@ -430,6 +432,10 @@ fn chosen(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
                 product
             }
         });
+    }
+    if is_infinite {
+        // The language hides with a large number.
+        numbers.iter_mut().filter(|number| number.is_infinite()).for_each(|number| *number = HIDDEN * number.signum());
     }
     if numbers.iter().any(|&number| number != 0.0) {
         let summand = lift.between(&shape);

@@ -1,55 +1,32 @@
 //! Changes in place: whoever reads the changed memory afterwards reads the result.
 
 use super::parts::joined;
-use super::{Arguments, Layer, Lift, Result, movement, refuse};
-use crate::model::{Node, ValueId};
+use super::{Arguments, Layer, Lift, Result, refuse, shapes};
+use crate::memory::{self, changes_first};
+use crate::model::ValueId;
 
-/// Views that have all elements of their input, in the same order.
-const WHOLE: [&str; 10] =
-    ["view", "squeeze", "unsqueeze", "flatten", "unflatten", "view_as", "detach", "alias", "contiguous", "to"];
-/// Views of a part of their input, or in another order.
-const PARTIAL: [&str; 6] = ["slice", "select", "narrow", "transpose", "permute", "t"];
-/// Views of several parts, and others that nothing is written through.
-const OTHER: [&str; 8] =
-    ["split", "chunk", "unbind", "split_with_sizes", "expand", "expand_as", "tensor_split", "diagonal"];
-
-/// True if an operation changes its first argument.
-pub(super) fn changes_first(node: &Node) -> bool {
-    node.op.ends_with('_') && !node.op.ends_with("__") && node.tensors().next().is_some()
-}
+/// The most values that share memory which is changed in place.
+const MOST_RELATIVES: usize = 4096;
 
 /// Returns the value that `value` is a view of, and the node that makes the view. `None` if it has memory of its own.
 fn base(lift: &Lift<'_>, value: ValueId) -> Option<(ValueId, usize)> {
     let maker = lift.makers[value]?;
     let node = &lift.model.nodes[maker];
-    let op = &node.op[..];
-    let is_view = WHOLE.contains(&op) || PARTIAL.contains(&op) || OTHER.contains(&op) || changes_first(node);
     let input = node.tensors().next()?;
-    // A reshape is a view if it can be one; both have the same elements.
-    (is_view || op == "reshape").then_some((input, maker))
+    memory::is_view(node).then_some((input, maker))
 }
 
 /// True if a node after `index` reads the value, or the network returns it.
 fn is_read_after(lift: &Lift<'_>, value: ValueId, index: usize) -> bool {
-    lift.readers[value].iter().any(|&reader| reader > index) || lift.model.outputs.contains(&value)
+    lift.readers[value].last().is_some_and(|&reader| reader > index) || lift.model.outputs.contains(&value)
 }
 
 /// Returns all values that share memory with `value` and are made before `index`.
 fn relatives(lift: &Lift<'_>, value: ValueId, index: usize) -> Vec<ValueId> {
-    let mut root = value;
-    // A view is made after what it is a view of, in sound files.
-    while let Some((input, _)) = base(lift, root).filter(|(input, _)| lift.makers[*input] < lift.makers[root]) {
-        root = input;
-    }
-    let mut found = vec![root];
-    let mut at = 0;
-    while let Some(&one) = found.get(at).filter(|_| found.len() <= lift.model.values.len()) {
-        for &reader in lift.readers[one].iter().filter(|&&reader| reader < index) {
-            let outputs = lift.model.nodes[reader].outputs.iter();
-            found.extend(outputs.copied().filter(|&output| base(lift, output).is_some_and(|(input, _)| input == one)));
-        }
-        at += 1;
-    }
+    let root = lift.roots[value];
+    let is_before = |value: ValueId| lift.makers[value].is_none_or(|maker| maker < index);
+    let mut found: Vec<ValueId> = lift.families.get(&root).map_or(&[][..], |family| family).to_vec();
+    found.retain(|&value| is_before(value));
     found
 }
 
@@ -58,6 +35,9 @@ pub(super) fn change(lift: &mut Lift<'_>, index: usize) -> Result {
     let node = &lift.model.nodes[index];
     let (Some(changed), Some(&output)) = (node.tensors().next(), node.outputs.first()) else { return Ok(()) };
     let relatives = relatives(lift, changed, index);
+    if relatives.len() > MOST_RELATIVES {
+        return refuse(format!("more than {MOST_RELATIVES} values share the memory that it changes"));
+    }
     let result = lift.resolve(output);
     let mut updated = vec![changed];
     // The values that it is a view of, from the nearest one outwards, as long as one of them or of their views is read.
@@ -87,10 +67,10 @@ pub(super) fn change(lift: &mut Lift<'_>, index: usize) -> Result {
         };
         let source = lift.resolve(input);
         let view = lift.between(&lift.sample(value));
-        match WHOLE.contains(&&lift.model.nodes[maker].op[..]) {
-            true => movement::reshape(lift, index, source, view)?,
-            false => return refuse("it changes a value in place that is read through another view"),
+        if !memory::is_whole_view(&lift.model.nodes[maker]) {
+            return refuse("it changes a value in place that is read through another view");
         }
+        shapes::reshape_lifted(lift, index, source, view)?;
         let view = lift.resolve(view);
         lift.stand_for(value, view);
         updated.push(value);
@@ -106,8 +86,8 @@ fn written_back(lift: &mut Lift<'_>, index: usize, maker: usize, part: ValueId) 
     };
     let shape = lift.sample(input);
     let whole = lift.between(&shape);
-    if WHOLE.contains(&op) || op == "reshape" {
-        movement::reshape(lift, index, part, whole)?;
+    if memory::is_whole_view(node) {
+        shapes::reshape_lifted(lift, index, part, whole)?;
         return Ok(lift.resolve(whole));
     }
     let (start, length, dim) = match op {

@@ -95,13 +95,6 @@ impl fmt::Display for Literal {
 pub enum Change {
     /// Its two axes change places.
     Transposed,
-    /// It is so many rows from the first one on.
-    Rows {
-        /// The first row.
-        start: u64,
-        /// The row after the last.
-        end: u64,
-    },
 }
 
 /// A layer of the language at its place in a network.

@@ -1,8 +1,8 @@
 //! Elements that indices name.
 
+use super::inputs::tensor;
 use super::parts::{MOST_PARTS, joined, sliced};
-use super::weighted::tensor;
-use super::{Arguments, Layer, Lift, Result, movement, refuse};
+use super::{Arguments, Layer, Lift, Result, refuse, shapes};
 use crate::fold::Origin;
 use crate::model::{Argument, Node, ValueId};
 
@@ -97,7 +97,7 @@ fn step_of_sample(
     let inputs = vec![lift.operand(value)?, lift.operand(chosen)?];
     let row = lift.between(&[1, width]);
     lift.add(index, Layer::join("Take", inputs, row));
-    movement::reshape_lifted(lift, index, row, output)
+    shapes::reshape_lifted(lift, index, row, output)
 }
 
 /// Lifts a look-up along one axis by constant indices: slices, which are put together.
@@ -141,5 +141,5 @@ fn along(lift: &mut Lift<'_>, index: usize, [value, output]: [ValueId; 2], whole
     joined(lift, index, parts, all, dim);
     let all = lift.resolve(all);
     // Indices of several axes, or of none.
-    movement::reshape_lifted(lift, index, all, output)
+    shapes::reshape_lifted(lift, index, all, output)
 }

@@ -8,6 +8,7 @@ mod constants;
 mod einsum;
 mod elementwise;
 mod in_place;
+mod inputs;
 pub mod layer;
 mod lookup;
 mod movement;
@@ -16,19 +17,22 @@ mod parts;
 mod patterns;
 mod recurrent;
 mod resize;
+mod shapes;
 mod view;
 mod weighted;
 mod weights;
+mod wide;
 
 pub use constants::Table;
 pub use layer::{Layer, Literal};
 
 use crate::batch::Batch;
 use crate::fold::{Origin, origins};
+use crate::memory::{changes_first, families, roots};
 use crate::model::{Argument, Model, Node, State, StateKind, ValueId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What lifting makes of a model.
+/// A model as layers.
 #[derive(Clone, Debug, Default)]
 pub struct Lifted {
     /// The layers, each after those that it reads.
@@ -77,7 +81,7 @@ pub fn lift(model: &Model, batch: &Batch) -> Lifted {
 
 /// Removes the layers that no output depends on.
 fn retain_read(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
-    let mut read: Vec<ValueId> = outputs.to_vec();
+    let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
     let mut keeps = vec![false; layers.len()];
     for (index, layer) in layers.iter().enumerate().rev() {
         if read.contains(&layer.output) {
@@ -108,6 +112,10 @@ pub(crate) struct Lift<'m> {
     pub(crate) readers: Vec<Vec<usize>>,
     /// The node that makes each value.
     pub(crate) makers: Vec<Option<usize>>,
+    /// The value whose memory each value is a view of.
+    pub(crate) roots: Vec<ValueId>,
+    /// Values that share memory which is changed in place, by their root.
+    families: HashMap<ValueId, Vec<ValueId>>,
     /// The state that each value is.
     pub(crate) states: HashMap<ValueId, usize>,
     /// Values that stand for another one.
@@ -125,6 +133,8 @@ pub(crate) struct Lift<'m> {
     made: Vec<Vec<u64>>,
     /// Those of them that all samples share.
     made_shared: HashSet<ValueId>,
+    /// Values of more axes than the language has.
+    wide: HashMap<ValueId, wide::Wide>,
     layers: Vec<Layer>,
     noise: Vec<ValueId>,
     tables: Vec<Table>,
@@ -152,9 +162,13 @@ impl<'m> Lift<'m> {
                 makers[output] = Some(index);
             }
         }
+        let roots = roots(model);
+        let families = families(model, &roots);
         Lift {
             model,
             batch,
+            roots,
+            families,
             origins: origins(model),
             readers,
             makers,
@@ -167,6 +181,7 @@ impl<'m> Lift<'m> {
             shared_depth: 0,
             made: Vec::new(),
             made_shared: HashSet::new(),
+            wide: HashMap::new(),
             layers: Vec::new(),
             noise: Vec::new(),
             tables: Vec::new(),
@@ -202,7 +217,7 @@ impl<'m> Lift<'m> {
         if let Err(Refused(reason)) = self.lift(index) {
             self.report(index, reason);
         }
-        if in_place::changes_first(node)
+        if changes_first(node)
             && let Err(Refused(reason)) = in_place::change(self, index)
         {
             self.report(index, reason);
@@ -220,7 +235,8 @@ impl<'m> Lift<'m> {
             || lookup::lift(self, index, node, op)?
             || parts::lift(self, index, node, op)?
             || resize::lift(self, index, node, op)?
-            || movement::lift(self, index, node, op)?;
+            || movement::lift(self, index, node, op)?
+            || self.created(index, node, op)?;
         if is_lifted { Ok(()) } else { refuse(patterns::reason(node)) }
     }
 

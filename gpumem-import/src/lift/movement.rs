@@ -1,7 +1,8 @@
 //! Operations that change shapes and the order of axes, and products of two values.
 
-use super::weighted::{of_one, tensor};
-use super::{Arguments, Layer, Lift, Literal, Result, einsum, refuse};
+use super::inputs::{of_one, tensor};
+use super::shapes::{MOST_AXES, expand, permuted, reshape_lifted, reshaped};
+use super::{Arguments, Layer, Lift, Result, einsum, refuse, wide};
 use crate::model::{Node, ValueId};
 
 /// Operations that return what they are given.
@@ -35,8 +36,6 @@ const RESHAPES: [&str; 11] = [
     "atleast_2d",
     "ravel",
 ];
-/// The most axes of a sample in the language.
-const MOST_AXES: usize = 6;
 
 /// Lifts an operation that moves elements. False if it is another one.
 pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result<bool> {
@@ -51,11 +50,16 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
             if dtypes[0] != dtypes[1] {
                 return refuse("it turns whole numbers into others, or the other way round");
             }
+            if lift.wide.contains_key(&input) {
+                // A copy, whose axes are moved when it gets fewer of them.
+                return wide::reshape(lift, index, input, output);
+            }
             let input = lift.operand(input)?;
             lift.same(output, input);
         }
         _ if RESHAPES.contains(&op) => reshape(lift, index, tensor(node, "self")?, output)?,
-        "transpose" | "t" | "permute" | "swapaxes" | "numpy_T" | "movedim" | "adjoint" | "swapdims" => {
+        "transpose" | "t" | "permute" | "swapaxes" | "numpy_T" | "movedim" | "moveaxis" | "adjoint" | "swapdims"
+        | "mT" | "mH" => {
             permute(lift, index, node)?;
         }
         "expand" | "broadcast_to" | "expand_as" => {
@@ -101,112 +105,25 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
 
 /// Adds a change of shape, unless a sample keeps its shape.
 pub(super) fn reshape(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
-    let input = lift.operand(input)?;
-    reshape_lifted(lift, index, input, output)
-}
-
-/// Adds a change of shape of a value that has been lifted.
-pub(super) fn reshape_lifted(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
-    let (from, to) = (lift.sample(input), lift.sample(output));
-    if from == to {
-        lift.same(output, input);
+    if wide::reshape(lift, index, input, output)? {
         return Ok(());
     }
-    let layer = match &to[..] {
-        [_] => Layer::new("Flatten", input, output),
-        _ if to.len() > MOST_AXES => return refuse(format!("a sample of its result has more than {MOST_AXES} axes")),
-        _ => Layer::new("Reshape", input, output).with(sizes(&to)),
-    };
-    lift.add(index, layer);
-    Ok(())
-}
-
-fn sizes(shape: &[u64]) -> Literal {
-    Literal::dims(&shape.iter().map(|&size| size as i64).collect::<Vec<_>>())
-}
-
-/// Returns the order of the axes of a permutation of all dimensions.
-fn order_of(node: &Node, rank: usize) -> Vec<usize> {
-    let at = |dim: i64| crate::batch::index(dim, rank);
-    if let (Some(from), Some(to)) = (node.ints("source"), node.ints("destination")) {
-        let (from, to): (Vec<usize>, Vec<usize>) =
-            (from.into_iter().map(at).collect(), to.into_iter().map(at).collect());
-        let mut rest = (0..rank).filter(|dim| !from.contains(dim));
-        let place = |dim: usize| match to.iter().position(|&other| other == dim) {
-            Some(place) => from.get(place).copied(),
-            None => rest.next(),
-        };
-        return (0..rank).filter_map(place).collect();
+    let input = lift.operand(input)?;
+    if lift.sample(output).len() > MOST_AXES {
+        return wide::begin(lift, input, output);
     }
-    match node.ints("dims") {
-        Some(dims) => dims.into_iter().map(at).collect(),
-        None => {
-            let first = node.int("dim0").or(node.int("axis0")).unwrap_or(if node.op == "adjoint" { -2 } else { 0 });
-            let second = node.int("dim1").or(node.int("axis1")).unwrap_or(-1);
-            let (a, b) = (at(first), at(second));
-            (0..rank)
-                .map(|dim| {
-                    if dim == a {
-                        b
-                    } else if dim == b {
-                        a
-                    } else {
-                        dim
-                    }
-                })
-                .collect()
-        }
-    }
+    reshape_lifted(lift, index, input, output)
 }
 
 fn permute(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let (input, output) = (tensor(node, "self")?, node.outputs[0]);
-    let order = order_of(node, lift.model.values[input].shape.len());
+    let order = crate::batch::order(node, lift.model.values[input].shape.len());
     let order: Vec<i64> = order.iter().filter_map(|&dim| lift.dim(input, dim as i64)).collect();
+    if wide::permuted(lift, input, &order, output)? {
+        return Ok(());
+    }
     let input = lift.operand(input)?;
     permuted(lift, index, input, order, output)
-}
-
-/// Adds a change of the order of axes, which count from 1.
-pub(super) fn permuted(lift: &mut Lift<'_>, index: usize, input: ValueId, order: Vec<i64>, output: ValueId) -> Result {
-    if order.is_sorted() {
-        return reshape_lifted(lift, index, input, output);
-    }
-    let sample = lift.sample(input);
-    let size = |dim: i64| usize::try_from(dim - 1).ok().and_then(|dim| sample.get(dim));
-    let moved: Vec<i64> = order.iter().copied().filter(|&dim| size(dim) != Some(&1)).collect();
-    if moved.is_sorted() {
-        // Only axes of one element change places.
-        return reshape_lifted(lift, index, input, output);
-    }
-    let places = order.iter().enumerate();
-    let swapped: Vec<i64> = places.filter(|(at, dim)| *at as i64 + 1 != **dim).map(|(_, dim)| *dim).collect();
-    let layer = match swapped[..] {
-        [b, a] => Layer::new("Transpose", input, output).with(a).with(b),
-        _ => order.into_iter().fold(Layer::new("Permute", input, output).with(0i64), Layer::with),
-    };
-    lift.add(index, layer);
-    Ok(())
-}
-
-/// Repeats axes of one element of a value that has been lifted, and puts new axes before the others.
-pub(super) fn expand(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
-    let (from, to) = (lift.sample(input), lift.sample(output));
-    if from.iter().product::<u64>() == to.iter().product::<u64>() {
-        return reshape_lifted(lift, index, input, output);
-    }
-    if to.len() > MOST_AXES {
-        return refuse(format!("a sample of its result has more than {MOST_AXES} axes"));
-    }
-    let mut source = input;
-    if let Some(extra) = from.len().checked_sub(to.len()).filter(|&extra| extra > 0) {
-        // A single number has an axis in the language, or the first axes are those of the batch.
-        let shape = from[extra..].to_vec();
-        source = lift.between(&shape);
-        lift.add(index, Layer::new("Reshape", input, source).with(sizes(&shape)));
-    }
-    lift.add(index, Layer::new("Expand", source, output).with(sizes(&to)));
-    Ok(())
 }
 
 /// Adds the product of two values: of matrices, of lists of matrices, of a matrix and a vector.
@@ -224,6 +141,11 @@ pub(super) fn product(lift: &mut Lift<'_>, index: usize, [a, b]: [ValueId; 2], o
         }
     }
     let is_weight = shapes[1].len() == 2 && !lift.is_batched(operands[1]);
+    if is_weight && shapes[0].len() == 1 {
+        // The features of a sample are a matrix of one row.
+        shapes[0].insert(0, 1);
+        operands[0] = reshaped(lift, index, operands[0], &shapes[0].clone())?;
+    }
     if !is_weight {
         if shapes.iter().any(|shape| shape.len() < 2) {
             return refuse("it multiplies samples with one another");
@@ -255,12 +177,6 @@ pub(super) fn product(lift: &mut Lift<'_>, index: usize, [a, b]: [ValueId; 2], o
     let matrix = lift.between(&shape);
     lift.add(index, Layer::join("MatMul", operands.to_vec(), matrix));
     reshape_lifted(lift, index, matrix, output)
-}
-
-fn reshaped(lift: &mut Lift<'_>, index: usize, value: ValueId, shape: &[u64]) -> Result<ValueId> {
-    let output = lift.between(shape);
-    reshape_lifted(lift, index, value, output)?;
-    Ok(lift.resolve(output))
 }
 
 /// Lifts `beta * self + alpha * (a @ b)`.

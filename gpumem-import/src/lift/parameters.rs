@@ -1,9 +1,9 @@
 //! Values that all samples share: parameters, what is computed from them, and constants.
 
 pub(crate) use super::constants::written as constant;
-use super::{Layer, Lift, Literal, Result, refuse};
+use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::fold::{Origin, Tensor};
-use crate::model::ValueId;
+use crate::model::{Node, ValueId};
 
 /// Operations that draw numbers from the normal distribution.
 const NORMAL: [&str; 3] = ["randn", "randn_like", "normal"];
@@ -14,6 +14,9 @@ impl Lift<'_> {
     /// Returns the value that a layer reads: lifts it first if all samples share it.
     pub(crate) fn operand(&mut self, value: ValueId) -> Result<ValueId> {
         let value = self.resolve(value);
+        if self.wide.contains_key(&value) {
+            return refuse("a sample of what it reads has more axes than the language has");
+        }
         if self.is_sample(value) || self.shared.get(&value) == Some(&true) {
             return Ok(self.follow(value));
         }
@@ -46,6 +49,24 @@ impl Lift<'_> {
             }
             Origin::Parameters => self.computed(value),
         }
+    }
+
+    /// Lifts a new tensor that is written to later. False if the node makes none.
+    pub(crate) fn created(&mut self, index: usize, node: &Node, op: &str) -> Result<bool> {
+        let number = match op {
+            "zeros" | "zeros_like" | "new_zeros" | "empty" | "empty_like" | "new_empty" => 0.0,
+            "ones" | "ones_like" | "new_ones" => 1.0,
+            "full" | "full_like" | "new_full" => match node.float("fill_value") {
+                Some(number) => number,
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        };
+        let Some(&output) = node.outputs.first() else { return Ok(false) };
+        let shape: Vec<i64> = self.sample(output).iter().map(|&size| size as i64).collect();
+        self.made_shared.insert(output);
+        self.add(index, Layer::source("Constant", output).with(number).set("shape", Literal::dims(&shape)));
+        Ok(true)
     }
 
     /// Makes numbers of the normal distribution an input of the network, since the language draws none.

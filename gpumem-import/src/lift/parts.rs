@@ -1,7 +1,7 @@
 //! Parts of values, and joins of values along an axis.
 
-use super::weighted::tensor;
-use super::{Arguments, Layer, Lift, Result, movement, refuse};
+use super::inputs::tensor;
+use super::{Arguments, Layer, Lift, Result, refuse, shapes};
 use crate::model::{Argument, Node, ValueId};
 
 /// Lifts an operation that takes values apart or puts them together. False if it is another one.
@@ -119,7 +119,7 @@ fn every_other(
     let narrow = apart.clone();
     apart.insert(place + 1, step);
     let pairs = lift.between(&apart);
-    movement::reshape_lifted(lift, index, whole, pairs)?;
+    shapes::reshape_lifted(lift, index, whole, pairs)?;
     let pairs = lift.resolve(pairs);
     let taken = if rows == length { output } else { lift.between(&narrow) };
     lift.add(index, Layer::new("Select", pairs, taken).with(chosen).option("dim", dim + 1, 1i64));
@@ -201,7 +201,7 @@ fn stack(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     for value in values {
         let (input, part) = (lift.operand(value)?, lift.between(&wide));
         if lift.sample(input) == wide || lift.sample(input).iter().product::<u64>() != wide.iter().product::<u64>() {
-            movement::reshape_lifted(lift, index, input, part)?;
+            shapes::reshape_lifted(lift, index, input, part)?;
         } else {
             lift.add(index, Layer::new("Unsqueeze", input, part).with(dim));
         }
@@ -219,7 +219,7 @@ fn repeat(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let shift = to.len().saturating_sub(from.len());
     let size = |dim: usize| dim.checked_sub(shift).and_then(|dim| from.get(dim)).copied().unwrap_or(1);
     if from.len() <= to.len() && (0..to.len()).all(|dim| size(dim) == to[dim] || size(dim) == 1) {
-        return movement::expand(lift, index, input, output);
+        return shapes::expand(lift, index, input, output);
     }
     // A new axis before each repeated one is expanded, and merged with it.
     let (mut narrow, mut wide) = (Vec::new(), Vec::new());
@@ -236,10 +236,10 @@ fn repeat(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
         wide.push(size);
     }
     let (narrow, wide) = (lift.between(&narrow), lift.between(&wide));
-    movement::reshape_lifted(lift, index, input, narrow)?;
+    shapes::reshape_lifted(lift, index, input, narrow)?;
     let narrow = lift.resolve(narrow);
-    movement::expand(lift, index, narrow, wide)?;
-    movement::reshape_lifted(lift, index, wide, output)
+    shapes::expand(lift, index, narrow, wide)?;
+    shapes::reshape_lifted(lift, index, wide, output)
 }
 
 /// Lifts a repetition of each element along an axis.
@@ -250,17 +250,17 @@ fn repeat_elements(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
         return refuse("it repeats each element another number of times");
     }
     let input = lift.operand(value)?;
-    let Some(dim) = lift.dim(value, dim) else { return movement::expand(lift, index, input, output) };
+    let Some(dim) = lift.dim(value, dim) else { return shapes::expand(lift, index, input, output) };
     let (mut narrow, to, place) = (lift.sample(input), lift.sample(output), dim as usize - 1);
     let mut wide = narrow.clone();
     let (Some(&whole), Some(&size)) = (to.get(place), narrow.get(place)) else { return refuse("it has no such axis") };
     narrow.insert(place + 1, 1);
     wide.insert(place + 1, whole / size.max(1));
     let (narrow, wide) = (lift.between(&narrow), lift.between(&wide));
-    movement::reshape_lifted(lift, index, input, narrow)?;
+    shapes::reshape_lifted(lift, index, input, narrow)?;
     let narrow = lift.resolve(narrow);
-    movement::expand(lift, index, narrow, wide)?;
-    movement::reshape_lifted(lift, index, wide, output)
+    shapes::expand(lift, index, narrow, wide)?;
+    shapes::reshape_lifted(lift, index, wide, output)
 }
 
 /// Lifts windows along an axis, which may overlap: slices, which are put together. Their elements are the last axis.
@@ -297,7 +297,7 @@ fn windows(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let mut order: Vec<i64> = (1..=wide.len() as i64).collect();
     let moved = order.remove(place + 1);
     order.push(moved);
-    movement::permuted(lift, index, all, order, output)
+    shapes::permuted(lift, index, all, order, output)
 }
 
 /// Lifts the other order of a short axis: a join of its elements.

@@ -1,6 +1,6 @@
 //! Recurrent layers.
 
-use super::weighted::of_one;
+use super::inputs::of_one;
 use super::{Arguments, Layer, Lift, Result, refuse};
 use crate::model::{Argument, Node, ValueId};
 

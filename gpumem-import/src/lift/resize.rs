@@ -1,6 +1,6 @@
 //! Operations that resize maps and signals: padding, pooling, resampling.
 
-use super::weighted::tensor;
+use super::inputs::tensor;
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Argument, Node, ValueId};
 
@@ -15,6 +15,7 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
         {
             pad(lift, index, node, op)?;
         }
+        "im2col" => patches(lift, index, node)?,
         _ if op.contains("pool") && !op.contains("unpool") && !op.contains("fractional") => {
             pool(lift, index, node, op)?
         }
@@ -23,6 +24,9 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
     }
     Ok(true)
 }
+
+/// The most elements of windows that overlap.
+const MOST_ELEMENTS: u64 = 64;
 
 /// Padding of an axis of a sample: the dimension of the language, and elements at both ends.
 type Sides = (i64, [i64; 2]);
@@ -85,7 +89,7 @@ pub(super) fn padded(
         let inner: u64 = shape[at + 1..].iter().product();
         let outer: u64 = shape[..at].iter().product();
         let rows = lift.between(&[outer, shape[at], inner]);
-        super::movement::reshape_lifted(lift, index, current, rows)?;
+        super::shapes::reshape_lifted(lift, index, current, rows)?;
         let Some(longer) = shape[at].checked_add_signed(low + high) else {
             return refuse("it cuts off more than there is");
         };
@@ -94,7 +98,7 @@ pub(super) fn padded(
         lift.add(index, options(Layer::new("Pad", rows, wide).with(Literal::dims(&[0, 0, *low, *high]))));
         shape[at] = longer;
         let next = if place + 1 == sides.len() { output } else { lift.between(&shape) };
-        super::movement::reshape_lifted(lift, index, wide, next)?;
+        super::shapes::reshape_lifted(lift, index, wide, next)?;
         current = lift.resolve(next);
     }
     Ok(())
@@ -193,4 +197,62 @@ fn upsample(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result 
     let layer = layer.option("mode", mode, "nearest").option("align_corners", node.is("align_corners", false), false);
     lift.add(index, layer);
     Ok(())
+}
+
+/// Lifts the elements of windows as channels: other axes if windows do not overlap, else a convolution with a constant.
+fn patches(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
+    let (value, output) = (tensor(node, "self")?, node.outputs[0]);
+    lift.needs_plain_batch(value)?;
+    let &[channels, height, width] = &lift.sample(value)[..] else { return refuse("its input is no map") };
+    let sizes = |name: &str, default: i64| -> Result<[u64; 2]> {
+        match node.sizes(name, 2, default)[..] {
+            [a, b] => Ok([a.max(0) as u64, b.max(0) as u64]),
+            _ => refuse("its sizes are no pairs"),
+        }
+    };
+    let (kernel, stride) = (sizes("kernel_size", 1)?, sizes("stride", 1)?);
+    let (padding, dilation) = (sizes("padding", 0)?, sizes("dilation", 1)?);
+    if kernel.contains(&0) || stride.contains(&0) {
+        return refuse("its windows have no elements");
+    }
+    let input = lift.operand(value)?;
+    if kernel == stride && padding == [0, 0] && dilation == [1, 1] && height % kernel[0] == 0 && width % kernel[1] == 0
+    {
+        let apart = [channels, height / kernel[0], kernel[0], width / kernel[1], kernel[1]];
+        let apart = super::shapes::reshaped(lift, index, input, &apart)?;
+        let turned = lift.between(&[channels, kernel[0], kernel[1], height / kernel[0], width / kernel[1]]);
+        super::shapes::permuted(lift, index, apart, vec![1, 3, 5, 2, 4], turned)?;
+        let turned = lift.resolve(turned);
+        return super::shapes::reshape_lifted(lift, index, turned, output);
+    }
+    let count = kernel[0].saturating_mul(kernel[1]);
+    if count > MOST_ELEMENTS {
+        return refuse(format!("its windows overlap and have {count} elements"));
+    }
+    // Each filter copies one element of a window.
+    let ones = (0..count * count).map(|at| f64::from(u8::from(at / count == at % count))).collect();
+    let filters = lift.between(&[1, count, kernel[0], kernel[1]]);
+    let layer = lift.constant(index, filters, vec![1, count, kernel[0], kernel[1]], ones)?;
+    lift.add(index, Layer { output: filters, ..layer });
+    let repeated = lift.between(&[channels, count, kernel[0], kernel[1]]);
+    super::shapes::expand(lift, index, filters, repeated)?;
+    let repeated = lift.resolve(repeated);
+    let weight = [channels * count, 1, kernel[0], kernel[1]];
+    let weight = super::shapes::reshaped(lift, index, repeated, &weight)?;
+    let out = |axis: usize, size: u64| -> Option<u64> {
+        let span = dilation[axis].checked_mul(kernel[axis] - 1)? + 1;
+        Some((size + 2 * padding[axis]).checked_sub(span)? / stride[axis] + 1)
+    };
+    let (Some(rows), Some(columns)) = (out(0, height), out(1, width)) else {
+        return refuse("its windows are larger than the map");
+    };
+    let maps = lift.between(&[channels * count, rows, columns]);
+    let literal = |sizes: [u64; 2]| Literal::sizes(&sizes.map(|size| size as i64));
+    let layer = Layer::join("Convolve2d", vec![input, weight], maps)
+        .option("stride", literal(stride), 1i64)
+        .option("padding", literal(padding), 0i64)
+        .option("dilation", literal(dilation), 1i64)
+        .option("groups", channels, 1u64);
+    lift.add(index, layer);
+    super::shapes::reshape_lifted(lift, index, maps, output)
 }

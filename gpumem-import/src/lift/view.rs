@@ -193,7 +193,10 @@ impl View {
                     }
                     _ => {
                         let place = node.outputs.iter().position(|&other| other == output)?;
-                        node.outputs[..place].iter().map(|&part| model.values[part].shape[dim]).sum()
+                        node.outputs[..place]
+                            .iter()
+                            .map(|&part| model.values[part].shape.get(dim).copied())
+                            .try_fold(0u64, |sum, size| sum.checked_add(size?))?
                     }
                 };
                 let step = u64::try_from(node.int("step").unwrap_or(1)).ok().filter(|step| *step > 0)?;

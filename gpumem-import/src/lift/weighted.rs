@@ -1,7 +1,8 @@
 //! Layers with parameters: convolutions, affine maps, normalisations, tables, recurrent layers.
 
+use super::inputs::{of_one, tensor};
 use super::weights::{self, Weight};
-use super::{Arguments, Layer, Lift, Literal, Result, recurrent, refuse, resize};
+use super::{Arguments, Layer, Lift, Literal, Result, recurrent, refuse, resize, shapes};
 use crate::model::{Node, ValueId};
 
 /// Lifts an operation with parameters. False if it is another one.
@@ -28,20 +29,6 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
     };
     lift.add(index, layer);
     Ok(true)
-}
-
-/// Returns the tensor of an argument that must be there.
-pub(super) fn tensor(node: &Node, name: &str) -> Result<ValueId> {
-    match node.tensor(name) {
-        Some(value) => Ok(value),
-        None => refuse(format!("it has no `{name}`")),
-    }
-}
-
-/// Returns a layer that reads the argument `input` and makes the first output.
-pub(super) fn of_one(lift: &mut Lift<'_>, node: &Node, kind: &'static str, input: &str) -> Result<Layer> {
-    let input = lift.operand(tensor(node, input)?)?;
-    Ok(Layer::new(kind, input, node.outputs[0]))
 }
 
 /// Names weight and bias, and writes `option = false` if the layer has neither.
@@ -190,9 +177,22 @@ fn linear(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     };
     match weights::weight(lift, node, 0)? {
         Weight::Computed(weight) => {
-            let operands = vec![input, lift.operand(weight)?];
-            let product = |output| Layer::join("MatMul", operands, output).flag("transpose_b", true);
-            with_bias(lift, index, node, 0, product)
+            let weight = lift.operand(weight)?;
+            let product = |input, output| Layer::join("MatMul", vec![input, weight], output).flag("transpose_b", true);
+            if let &[features] = &lift.sample(input)[..] {
+                // The features of a sample are a matrix of one row.
+                let row = shapes::reshaped(lift, index, input, &[1, features])?;
+                let (rows, whole) = (lift.between(&[1, outputs]), lift.between(&[outputs]));
+                lift.add(index, product(row, rows));
+                let Some(bias) = node.tensor("bias") else {
+                    return shapes::reshape_lifted(lift, index, rows, output);
+                };
+                shapes::reshape_lifted(lift, index, rows, whole)?;
+                let inputs = vec![lift.resolve(whole), lift.operand(bias)?];
+                lift.add(index, Layer::join("Add", inputs, output));
+                return Ok(());
+            }
+            with_bias(lift, index, node, 0, |output| product(input, output))
         }
         weight => {
             let is_computed = node.tensor("bias").is_some_and(|bias| lift.state(bias).is_none());

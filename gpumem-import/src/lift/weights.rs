@@ -145,7 +145,7 @@ fn gain(lift: &Lift<'_>, factor: ValueId) -> Option<(ValueId, f64)> {
 /// A parameter over its largest singular value, which two buffers estimate.
 fn spectral(lift: &Lift<'_>, value: ValueId, rows: i64) -> Option<Weight> {
     let node = maker(lift, value).filter(|node| node.op == "div")?;
-    let (parameter, sigma) = (node.tensor("self")?, node.tensor("other")?);
+    let (parameter, sigma) = (reshaped(lift, node.tensor("self")?)?.0, node.tensor("other")?);
     let product = maker(lift, sigma).filter(|node| matches!(&node.op[..], "dot" | "vdot"))?;
     let weight = key(lift, parameter)?;
     let shape = &lift.model.values[parameter].shape;
@@ -164,7 +164,11 @@ fn spectral(lift: &Lift<'_>, value: ValueId, rows: i64) -> Option<Weight> {
         if node.op == "permute" && node.tensors().next() == Some(parameter) {
             axis = *node.ints("dims")?.first()?;
         }
-        near.extend(node.tensors());
+        for other in node.tensors() {
+            if !near.contains(&other) {
+                near.push(other);
+            }
+        }
     }
     let outputs = *shape.get(usize::try_from(axis).ok()?)?;
     let vector = |length: u64, name: &str| {

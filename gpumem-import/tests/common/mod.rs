@@ -1,6 +1,7 @@
 //! Builds the graph of lifted layers with the language's own layers, and runs it on the CPU.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod check;
 pub mod recipe;
 pub mod run;
 

@@ -19,6 +19,7 @@ mod tokens;
 pub(super) use tied::tie;
 
 use super::Lift;
+use crate::memory::changes_first;
 use crate::model::Node;
 use std::collections::HashMap;
 
@@ -82,21 +83,27 @@ pub(super) fn find(lift: &mut Lift<'_>) {
 fn sweep(lift: &mut Lift<'_>) {
     let model = lift.model;
     let mut needed = vec![false; model.values.len()];
+    // Memory that something needed is in.
+    let mut needed_memory = vec![false; model.values.len()];
     for &output in &model.outputs {
+        needed_memory[lift.roots[output]] = true;
         mark(lift, &mut needed, output);
     }
     for index in (0..model.nodes.len()).rev() {
         let node = &model.nodes[index];
-        let is_in_place = node.op.ends_with('_') && !node.op.ends_with("__");
-        // What is changed in place is read afterwards under the name of the argument.
-        let changed = node.tensors().next().filter(|_| is_in_place);
-        let is_needed = node.outputs.iter().chain(&changed).any(|&output| needed[output]);
+        // What is changed in place is read afterwards under the name of the argument, or of what that is a view of.
+        let changed = node.tensors().next().filter(|_| changes_first(node));
+        let is_needed = node.outputs.iter().any(|&output| needed[output])
+            || changed.is_some_and(|value| needed_memory[lift.roots[value]]);
         if !is_needed {
             lift.drop_node(index);
             continue;
         }
         let inputs = lift.planned_inputs(index).unwrap_or_else(|| node.tensors().collect());
-        inputs.into_iter().for_each(|input| mark(lift, &mut needed, input));
+        for input in inputs {
+            needed_memory[lift.roots[input]] = true;
+            mark(lift, &mut needed, input);
+        }
     }
 }
 

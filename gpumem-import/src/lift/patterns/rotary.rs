@@ -63,6 +63,8 @@ struct Form {
     before: u64,
 }
 
+/// The most numbers of a table that is compared.
+const MOST_NUMBERS: u64 = 1 << 24;
 /// The most operations of one rotation.
 const MOST: usize = 48;
 
@@ -367,6 +369,10 @@ fn angles(lift: &Lift<'_>, columns: &[Vec<Term>]) -> Option<Angles> {
         let table = tables.get(&factor.table)?;
         (0..factor.steps).map(|step| table.get((factor.offset + step * factor.stride) as usize).copied()).collect()
     };
+    let steps = columns.iter().flatten().filter_map(|term| term.factor.as_ref()).map(|factor| factor.steps).max()?;
+    if steps.checked_mul(columns.len() as u64)? > MOST_NUMBERS {
+        return None;
+    }
     let mut turned = Vec::new();
     for (column, terms) in columns.iter().enumerate() {
         match &terms[..] {

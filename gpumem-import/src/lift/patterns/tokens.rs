@@ -107,8 +107,18 @@ fn rows(lift: &Lift<'_>, value: ValueId) -> Option<Rows> {
         }
         return view.is_whole(lift).then_some(Rows { table: view.base, name: "", start: 0, count });
     }
-    let (_, node) = lift.maker(view.base).filter(|(_, node)| node.op == "embedding")?;
-    let (table, indices) = (node.tensor("weight")?, node.tensor("indices")?);
+    let (_, node) = lift.maker(view.base)?;
+    let (table, indices) = match (&node.op[..], node.argument("indices")) {
+        ("embedding", Some(Argument::Tensor(indices))) => (node.tensor("weight")?, *indices),
+        ("index", Some(Argument::Tensors(indices))) => match indices[..] {
+            [Some(indices)] => (node.tensor("self")?, indices),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    if lift.model.values[table].shape.len() != 2 {
+        return None;
+    }
     lift.state(table)?;
     if let Some(number) = uniform(lift, indices) {
         // All steps have one row. Whether it is repeated does not matter to a sum.

@@ -16,8 +16,6 @@ pub(super) struct Relative {
     heads: u64,
     /// The head whose numbers are added, if it is one of several.
     own: Option<u64>,
-    /// True if the first step is no position, and the last three rows of the table are its own.
-    has_class: bool,
     steps: u64,
     distances: Distances,
     key: String,
@@ -68,17 +66,13 @@ pub(super) fn relative(lift: &Lift<'_>, value: ValueId, [heads, steps, keys_of]:
     let numbers = lift.shared_tensor(table.index, origin).ok()?.1;
     let axes = view.axes[view.axes.len() - 2..].to_vec();
     let rows = matrix(&View { axes, ..view }, unit, &numbers)?;
-    let (distances, has_class) = match rule(&rows, steps, table.rows) {
-        Some(distances) => (distances, false),
-        None => (after_class(&rows, steps, table.rows).filter(|_| is_all && !table.is_turned)?, true),
-    };
+    let distances = rule(&rows, steps, table.rows)?;
     let key = lift.state(table.parameter)?.key.clone();
     let is_turned = table.is_turned;
     Some(Relative {
         value: view.base,
         heads: table.heads,
         own: (!is_all).then_some(own),
-        has_class,
         steps,
         distances,
         key,
@@ -190,23 +184,6 @@ fn rule(rows: &[u64], steps: u64, count: u64) -> Option<Distances> {
         })
 }
 
-/// Returns the rule of all steps but the first. Its distances have the last three rows: as a query, as a key, and from itself.
-fn after_class(rows: &[u64], steps: u64, count: u64) -> Option<Distances> {
-    let (positions, own) = (steps.checked_sub(1)?, count.checked_sub(3)?);
-    let is_own = |(at, row): (usize, &u64)| match (at as u64 / steps, at as u64 % steps) {
-        (0, 0) => *row == own + 2,
-        (0, _) => *row == own,
-        (_, 0) => *row == own + 1,
-        _ => true,
-    };
-    let inner = |at: &usize| at / steps as usize > 0 && at % steps as usize > 0;
-    let others: Vec<u64> = (0..rows.len()).filter(inner).map(|at| rows[at]).collect();
-    if positions < 2 || !rows.iter().enumerate().all(is_own) {
-        return None;
-    }
-    rule(&others, positions, own).filter(|rule| matches!(rule, Distances::Signed(_)))
-}
-
 fn is_rule(rows: &[u64], rule: Distances, steps: u64) -> bool {
     rows.iter().enumerate().all(|(at, &row)| row == rule.row(at as u64 / steps, at as u64 % steps))
 }
@@ -246,60 +223,16 @@ impl Relative {
     pub(super) fn write(&self, plan: &mut Plan<'_, '_>, rows: ValueId) -> ValueId {
         let made = match plan.lift.relative.get(&self.value) {
             Some(&made) => made,
-            None if self.has_class => self.add_with_class(plan, rows),
-            None => self.add(plan, rows, self.steps),
+            None => self.add(plan, rows),
         };
         let Some(own) = self.own else { return made };
         plan.add(Layer::new("Select", made, 0).with(own), &[self.steps, self.steps])
     }
 
-    /// Adds the biases of positions, with those of the class token before them.
-    fn add_with_class(&self, plan: &mut Plan<'_, '_>, rows: ValueId) -> ValueId {
-        let (heads, steps, positions) = (self.heads, self.steps, self.steps - 1);
-        let count = self.table_rows(positions);
-        let axis = plan.lift.sample(rows).len().saturating_sub(2);
-        let inner = plan.slice(rows, axis, 1, steps);
-        let inner = self.add(plan, inner, positions);
-        if let Some(layer) = plan.layers.last_mut() {
-            layer.changes.push(("weight", Change::Rows { start: 0, end: count }));
-        }
-        let sizes = Literal::Tuple(vec![3u64.into(), heads.into()]);
-        let change = Change::Rows { start: count, end: count + 3 };
-        let own = plan
-            .add(Layer::source("Parameter", 0).with(sizes).key("", Some(&self.key)).change("", change), &[3, heads]);
-        let own = plan.permute(own, &[1, 0]);
-        let mut part = |place: u64, shape: [u64; 3]| {
-            let value = plan.slice(own, 1, place, place + 1);
-            let value = plan.reshape(value, &[heads, 1, 1]);
-            if shape == [heads, 1, 1] {
-                return value;
-            }
-            let sizes = Literal::Tuple(shape.iter().map(|&size| size.into()).collect());
-            plan.add(Layer::new("Expand", value, 0).with(sizes), &shape)
-        };
-        let (corner, row, column) =
-            (part(2, [heads, 1, 1]), part(0, [heads, 1, positions]), part(1, [heads, positions, 1]));
-        let join = |values: Vec<ValueId>, dim: i64| Layer::join("Concat", values, 0).option("dim", dim, 1i64);
-        let first = plan.add(join(vec![corner, row], 3), &[heads, 1, steps]);
-        let others = plan.add(join(vec![column, inner], 3), &[heads, positions, steps]);
-        let made = plan.add(join(vec![first, others], 2), &[heads, steps, steps]);
-        plan.lift.relative.insert(self.value, made);
-        made
-    }
-
-    /// Returns the rows of a table for so many positions.
-    fn table_rows(&self, positions: u64) -> u64 {
-        match self.distances {
-            Distances::Signed([height, width]) => (2 * height - 1) * (2 * width - 1),
-            Distances::Absolute(_) => positions,
-            Distances::Buckets([count, _], _) => count,
-        }
-    }
-
-    fn add(&self, plan: &mut Plan<'_, '_>, rows: ValueId, steps: u64) -> ValueId {
+    fn add(&self, plan: &mut Plan<'_, '_>, rows: ValueId) -> ValueId {
         let layer = Layer::new("RelativePositionBias", rows, 0).with(self.heads);
         let size = |[height, width]: [u64; 2]| Literal::sizes(&[height as i64, width as i64]);
-        let usual = Literal::sizes(&[1, steps as i64]);
+        let usual = Literal::sizes(&[1, self.steps as i64]);
         let layer = match self.distances {
             Distances::Signed(side) => layer.option("size", size(side), usual),
             Distances::Absolute(side) => layer.option("size", size(side), usual).flag("absolute", true),
@@ -310,7 +243,7 @@ impl Relative {
         };
         let layer = layer.key("weight", Some(&self.key));
         let layer = if self.is_turned { layer.change("weight", Change::Transposed) } else { layer };
-        let made = plan.add(layer, &[self.heads, steps, steps]);
+        let made = plan.add(layer, &[self.heads, self.steps, self.steps]);
         plan.lift.relative.insert(self.value, made);
         made
     }

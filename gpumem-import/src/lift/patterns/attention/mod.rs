@@ -146,6 +146,8 @@ fn rows(traced: &[Traced]) -> Option<Rows> {
     if !(0..axes).all(agrees) {
         return None;
     }
+    // Sizes are those of a file: products of them must stay within 64 bits.
+    let front = q.axes[..axes].iter().try_fold(1u64, |front, axis| front.checked_mul(length(axis)))?;
     let mut views = [q.clone(), k.clone(), v.clone()];
     let (mut heads, mut kv_heads) = (1, 1);
     if has_heads {
@@ -162,6 +164,10 @@ fn rows(traced: &[Traced]) -> Option<Rows> {
         if length(&views[2].axes[axes]) != kv_heads || kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return None;
         }
+    }
+    let rows_of = |steps: u64, heads: u64, width: u64| steps.checked_mul(heads)?.checked_mul(width)?.checked_mul(front);
+    for (steps, heads, width) in [(steps, heads, values), (steps, heads, width), (keys, kv_heads, width)] {
+        rows_of(steps, heads, width).filter(|elements| *elements < 1 << 62)?;
     }
     let sizes = Sizes {
         axes: q.axes[..axes].iter().map(|axis| length(axis)).collect(),
@@ -217,8 +223,10 @@ fn joined_base(plan: &Plan<'_, '_>, rows: &Rows, is_turned: bool) -> Option<(Val
         front == &whole_rows[..last] && view.axes[last] == joined([Factor { size, stride: 1 }])
     };
     let elements: u64 = plan.lift.sample(q.base).iter().product();
-    let is_joined =
-        is_part(q, queries) && is_part(k, shared) && is_part(v, shared) && elements == shape.iter().product::<u64>();
+    let is_joined = is_part(q, queries)
+        && is_part(k, shared)
+        && is_part(v, shared)
+        && shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size)) == Some(elements);
     is_joined.then_some((q.base, shape))
 }
 

@@ -108,6 +108,10 @@ fn applied(lift: &Lift<'_>, mut weights: ValueId) -> Option<Applied> {
     let mut dropout = 0.0;
     let mut is_turned = false;
     for _ in 0..FARTHEST {
+        if let Some(output) = without_nan(lift, weights) {
+            weights = output;
+            continue;
+        }
         let node = &lift.model.nodes[lift.only_reader(weights).filter(|&reader| !lift.is_taken(reader))?];
         let output = *node.outputs.first()?;
         if let Some([left, mut right]) = product(lift, node) {
@@ -139,6 +143,18 @@ fn applied(lift: &Lift<'_>, mut weights: ValueId) -> Option<Applied> {
         weights = output;
     }
     None
+}
+
+/// Returns weights in which 0 stands for what is no number, as exporters write for queries that see no key. `None` if they do not.
+fn without_nan(lift: &Lift<'_>, weights: ValueId) -> Option<ValueId> {
+    let &[one, other] = &lift.readers[weights][..] else { return None };
+    let nodes = [one, other].map(|reader| &lift.model.nodes[reader]);
+    let tests = nodes.iter().find(|node| node.op == "isnan")?;
+    let chooses = nodes.iter().find(|node| node.op == "where")?;
+    let is_zero = number(lift, chooses.argument("self")?) == Some(0.0);
+    let is_own =
+        chooses.tensor("condition") == tests.outputs.first().copied() && chooses.tensor("other") == Some(weights);
+    chooses.outputs.first().copied().filter(|_| is_zero && is_own && !lift.model.outputs.contains(&weights))
 }
 
 /// Scores on the way back from the softmax.

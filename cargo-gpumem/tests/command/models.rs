@@ -1,0 +1,145 @@
+//! Models of PyTorch in files: what they need, and the networks that they are.
+
+use super::{FIXTURE, alone, failure, gpumem, printed, text};
+use serde_json::Value;
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpumem-import/tests/models");
+
+fn model(name: &str) -> String {
+    format!("{MODELS}/{name}.pt2")
+}
+
+fn json(arguments: &[&str]) -> (Value, i32) {
+    let output = gpumem(&[&["fit", "--format", "json"], arguments].concat());
+    let code = output.status.code().unwrap();
+    let value = serde_json::from_str(&text(&output.stdout));
+    (value.unwrap_or_else(|_| panic!("{}", text(&output.stderr))), code)
+}
+
+#[test]
+fn a_model_has_answers_beside_pytorch() {
+    let _alone = alone();
+    let file = model("timm_mobilenetv4_conv_small");
+    let (answer, code) = json(&[&file, "--cards", "t4,1GiB", "--batch", "64", "--optimizer", "adamw"]);
+    assert_eq!(code, 1);
+    let [t4, small] = answer["fits"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+    assert!(t4["fits"] == true && small["fits"] == false && t4["batch"] == 64, "{answer}");
+    let [of_file] = answer["files"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+    // As PyTorch counts them: `sum(p.numel() for p in model.parameters())`, and `FlopCounterMode` for one sample.
+    assert_eq!(of_file["parameters"], 3_774_024);
+    assert_eq!(of_file["expressible"], true);
+    assert_eq!(of_file["not_expressible"], Value::Array(Vec::new()));
+    for key in ["name", "parameters", "flops_forward", "expressible", "not_expressible", "pytorch"] {
+        assert_eq!(t4[key], of_file[key], "{key}");
+    }
+    let pytorch = |key: &str| of_file["pytorch"][key].as_u64().unwrap();
+    // Parameters, gradients and two moments of f32.
+    assert!(pytorch("states") > 3 * 4 * 3_774_024, "{of_file}");
+    assert!(pytorch("reserved") >= pytorch("reserved_expandable") && pytorch("reserved_expandable") >= pytorch("allocated"));
+    let categories = of_file["pytorch"]["categories"].as_object().unwrap();
+    assert_eq!(categories.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), pytorch("allocated"));
+}
+
+/// The peaks that PyTorch 2.15 has on tensors without data, counted by its tracker. `index.json` has them.
+#[test]
+fn the_rules_of_the_tracker_are_those_of_pytorch() {
+    let _alone = alone();
+    let index = std::fs::read_to_string(format!("{MODELS}/index.json")).unwrap();
+    let index: Value = serde_json::from_str(&index).unwrap();
+    for name in ["alexnet", "gpt2"] {
+        let of = |optimizer: &str| {
+            let options = ["--cards", "h200", "--batch", "32", "--pytorch-rules", "tracker", "--optimizer", optimizer];
+            json(&[&[&*model(name)], &options[..]].concat()).0["files"][0]["pytorch"]["allocated"].as_f64().unwrap()
+        };
+        let facts = index.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
+        let peaks = &facts["training_step_batch32"]["optimizers"];
+        for (optimizer, key) in [("Sgd { lr: 0.1, momentum: 0.9 }", "sgd_momentum"), ("adamw", "adamw")] {
+            let expected = peaks[key]["peak_bytes"].as_f64().unwrap();
+            let found = of(optimizer);
+            assert!((found / expected - 1.0).abs() < 1e-4, "{name}, {key}: {found} beside {expected}");
+        }
+    }
+}
+
+/// What is written is what was answered for, to the byte, at every batch and on every card.
+#[test]
+fn a_model_that_is_written_has_the_same_answers() {
+    let _alone = alone();
+    for (name, options) in [
+        ("gpt2", &["--batch", "8", "--cards", "rtx3060,h200"][..]),
+        ("timm_ghostnet_100", &["--batch", "largest", "--cards", "t4", "--precision", "mixed-bf16"]),
+        ("lstm_lm", &["--batch", "16", "--cards", "8GiB", "--optimizer", "sgd", "--checkpoint", "auto"]),
+    ] {
+        let source = FIXTURE.join("imported.rs");
+        let source = source.to_str().unwrap();
+        printed(&["import", &model(name), "-o", source, "--force"]);
+        let of = |file: &str| {
+            let (answer, _) = json(&[&[file], options].concat());
+            let mut fits = answer["fits"].as_array().unwrap().clone();
+            for fit in &mut fits {
+                let keys = ["total", "reserve", "card", "batch", "precision", "left", "over", "max_batch", "program"];
+                fit.as_object_mut().unwrap().retain(|key, _| keys.contains(&key.as_str()));
+            }
+            assert!(!fits.is_empty(), "{answer}");
+            fits
+        };
+        assert_eq!(of(&model(name)), of(source), "{name}");
+    }
+}
+
+#[test]
+fn tables_are_for_people() {
+    let _alone = alone();
+    let (table, code) = printed(&["fit", &model("alexnet"), "--cards", "rtx3060", "--batch", "128"]);
+    assert_eq!(code, 0, "{table}");
+    for part in [
+        "Alexnet (torch.export 8.20, PyTorch 2.15.0",
+        "61 100 840 parameters, 1.4 GFLOPs forward; batch 128, AdamW, F32",
+        "PyTorch's peak is at ",
+        "  with expandable segments",
+        "PyTorch on",
+        "largest batch",
+    ] {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    // All cards are listed if none is named.
+    let (all, _) = printed(&["fit", &model("vae_784")]);
+    assert!(all.contains("H200") && all.contains("GTX 1650"), "{all}");
+}
+
+#[test]
+fn a_source_is_written_once_unless_it_is_forced() {
+    let _alone = alone();
+    let (source, _) = printed(&["import", &model("alexnet"), "--optimizer", "sgd", "--cards", "t4", "--name", "mine"]);
+    assert!(source.contains("pub struct Mine;") && source.contains("cards: [T4]") && source.contains("Sgd"), "{source}");
+    let path = FIXTURE.join("once.rs");
+    let _ = std::fs::remove_file(&path);
+    let path = path.to_str().unwrap();
+    printed(&["import", &model("alexnet"), "-o", path]);
+    let written = std::fs::read_to_string(path).unwrap();
+    let message = failure(&["import", &model("gpt2"), "-o", path]);
+    assert!(message.contains("once.rs exists; `--force` replaces it"), "{message}");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), written);
+    printed(&["import", &model("gpt2"), "-o", path, "--force"]);
+    assert_ne!(std::fs::read_to_string(path).unwrap(), written);
+}
+
+#[test]
+fn files_that_are_no_models_say_so() {
+    let _alone = alone();
+    let path = FIXTURE.join("none.pt2");
+    for (bytes, part) in [(&b"PK\x03\x04"[..], "is damaged, or no archive of `torch.export.save`"), (b"", "none.pt2")] {
+        std::fs::write(&path, bytes).unwrap();
+        let message = failure(&["fit", path.to_str().unwrap()]);
+        assert!(message.contains(part), "{message}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(failure(&["fit", "missing.pt2"]).contains("missing.pt2: cannot be read"));
+    // The stripped copies have no weights.
+    let weights = FIXTURE.join("weights.safetensors");
+    let message = failure(&["import", &model("alexnet"), "--weights", weights.to_str().unwrap()]);
+    assert!(message.contains("has no weights") && !weights.exists(), "{message}");
+    let message = failure(&["import", &model("alexnet"), "--cards", "8GiB"]);
+    assert!(message.contains("a source names cards of the table"), "{message}");
+    assert!(failure(&["fit", &model("alexnet"), "--checkpoint", "some"]).contains("write None, Norms, Cheap, Auto"));
+}
