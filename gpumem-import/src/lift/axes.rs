@@ -1,6 +1,7 @@
 //! Operations along axes: softmax, sums, means, norms, the largest elements.
 
 use super::inputs::{of_one, tensor};
+use super::shapes::{reshape_lifted, set_size};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Node, ValueId};
 
@@ -182,7 +183,10 @@ fn variance(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result 
     let value = tensor(node, "self")?;
     let (sample, dims) = (lift.sample(value), dims(lift, node, value)?);
     let input = lift.operand(value)?;
-    let count: u64 = dims.iter().filter_map(|&dim| sample.get(usize::try_from(dim - 1).ok()?)).product();
+    let count: u64 = dims
+        .iter()
+        .filter_map(|&dim| sample.get(usize::try_from(dim - 1).ok()?))
+        .fold(1, |count, &size| count.saturating_mul(size));
     let correction = match node.float("correction") {
         Some(correction) => correction,
         None if node.is("unbiased", true) => 1.0,
@@ -191,7 +195,7 @@ fn variance(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result 
     let keeps = node.is("keepdim", false);
     let mut narrow = sample.clone();
     for &dim in &dims {
-        narrow[dim as usize - 1] = 1;
+        set_size(&mut narrow, dim, 1)?;
     }
     let along = Literal::dims(&dims);
     let means = lift.between(&narrow);
@@ -217,7 +221,7 @@ fn variance(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result 
             lift.same(mean, means);
             Ok(())
         }
-        Some(&mean) => super::movement::reshape(lift, index, means, mean),
+        Some(&mean) => reshape_lifted(lift, index, means, mean),
         None => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! Constants: numbers in the source, sines of positions, and tables that are kept with the weights.
 
+use super::shapes::{elements, sizes};
 use super::{Layer, Lift, Literal, Result, refuse};
 use crate::model::ValueId;
 
@@ -137,10 +138,6 @@ impl Lift<'_> {
     }
 }
 
-fn sizes(shape: &[u64]) -> Literal {
-    Literal::dims(&shape.iter().map(|&size| size as i64).collect::<Vec<_>>())
-}
-
 /// Returns `Constant` with its numbers in the source. Refuses more numbers than it takes.
 pub(crate) fn written((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> {
     let layer = Layer::source("Constant", 0);
@@ -164,9 +161,9 @@ pub(crate) fn written((shape, numbers): &(Vec<u64>, Vec<f64>)) -> Result<Layer> 
 fn without_repetition(shape: &[u64], numbers: &[f64]) -> (Vec<u64>, Vec<f64>) {
     let (mut shape, mut numbers) = (shape.to_vec(), numbers.to_vec());
     for dim in 0..shape.len() {
-        let inner = shape[dim + 1..].iter().product::<u64>() as usize;
+        let inner = elements(&shape[dim + 1..]) as usize;
         let size = shape[dim] as usize;
-        if size < 2 || inner == 0 {
+        if size < 2 || inner == 0 || inner > numbers.len() {
             continue;
         }
         let is_equal = numbers.chunks(inner * size).all(|rows| rows.chunks(inner).all(|row| row == &rows[..inner]));

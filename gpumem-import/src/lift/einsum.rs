@@ -1,6 +1,6 @@
 //! Sums of products by letters.
 
-use super::shapes::{permuted, reshape_lifted};
+use super::shapes::{elements, permuted, reshape_lifted};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Argument, Node, ValueId};
 
@@ -95,7 +95,7 @@ fn arranged(lift: &mut Lift<'_>, index: usize, operand: &Lettered, groups: [&[ch
     let turned = lift.between(&sizes(lift, operand, &letters));
     permuted(lift, index, operand.value, order, turned)?;
     let mut shape = sizes(lift, operand, groups[0]);
-    shape.extend([groups[1], groups[2]].map(|group| sizes(lift, operand, group).iter().product::<u64>()));
+    shape.extend([groups[1], groups[2]].map(|group| elements(&sizes(lift, operand, group))));
     let merged = lift.between(&shape);
     let turned = lift.resolve(turned);
     reshape_lifted(lift, index, turned, merged)?;
@@ -116,8 +116,8 @@ fn contracted(lift: &mut Lift<'_>, index: usize, [a, b]: [&Lettered; 2], result:
     let left = arranged(lift, index, a, [&shared, &rows, &inner])?;
     let right = arranged(lift, index, b, [&shared, &inner, &columns])?;
     let mut shape = sizes(lift, a, &shared);
-    shape.push(sizes(lift, a, &rows).iter().product());
-    shape.push(sizes(lift, b, &columns).iter().product());
+    shape.push(elements(&sizes(lift, a, &rows)));
+    shape.push(elements(&sizes(lift, b, &columns)));
     let product = lift.between(&shape);
     lift.add(index, Layer::join("MatMul", vec![left, right], product));
     let letters = [&shared[..], &rows, &columns].concat();

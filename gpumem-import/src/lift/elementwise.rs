@@ -1,6 +1,7 @@
 //! Functions of one number, arithmetic of two values, choices by a mask, and random zeros.
 
 use super::inputs::{of_one, tensor};
+use super::shapes::elements;
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::fold::Origin;
 use crate::model::{Argument, Node, ValueId};
@@ -174,7 +175,6 @@ fn number(lift: &Lift<'_>, argument: Option<&Argument>) -> Option<f64> {
 fn affine(lift: &mut Lift<'_>, index: usize, value: ValueId, [factor, summand]: [f64; 2], output: ValueId) -> Result {
     // The other operand may have given the output further axes.
     let shape = lift.sample(output);
-    let elements = |shape: &[u64]| shape.iter().product::<u64>();
     let input = match elements(&lift.sample(value)) == elements(&shape) {
         true => lift.shaped(index, value, shape)?,
         false => lift.operand(value)?,

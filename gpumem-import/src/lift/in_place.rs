@@ -108,11 +108,12 @@ fn written_back(lift: &mut Lift<'_>, index: usize, maker: usize, part: ValueId) 
     let Some(dim) = lift.dim(input, dim) else {
         return if length == size { Ok(part) } else { refuse("it changes some samples of a batch") };
     };
-    let start = if start < 0 { start + size } else { start }.clamp(0, size);
+    let start = if start < 0 { start.saturating_add(size) } else { start }.clamp(0, size);
+    let length = length.min(size - start);
     let mut middle = part;
     if op == "select" {
         let mut wide = lift.sample(part);
-        wide.insert(dim as usize - 1, 1);
+        shapes::insert_size(&mut wide, dim, 1)?;
         middle = lift.between(&wide);
         lift.add(index, Layer::new("Unsqueeze", part, middle).with(dim));
     }
@@ -123,7 +124,7 @@ fn written_back(lift: &mut Lift<'_>, index: usize, maker: usize, part: ValueId) 
             parts.push(middle);
         } else if from < to {
             let mut piece = shape.clone();
-            piece[dim as usize - 1] = (to - from) as u64;
+            shapes::set_size(&mut piece, dim, (to - from) as u64)?;
             let piece = lift.between(&piece);
             let layer = Layer::new("Slice", source, piece).with(from);
             let layer = if to == size { layer } else { layer.with(to) };

@@ -93,7 +93,7 @@ fn step_of_sample(
     if (batch, dim) != (0, 1) || !is_each || !is_sequence || lift.sample(chosen) != [1] {
         return refuse("it looks up several axes at once");
     }
-    let width = lift.sample(output).iter().product();
+    let width = shapes::elements(&lift.sample(output));
     let inputs = vec![lift.operand(value)?, lift.operand(chosen)?];
     let row = lift.between(&[1, width]);
     lift.add(index, Layer::join("Take", inputs, row));
@@ -128,15 +128,14 @@ fn along(lift: &mut Lift<'_>, index: usize, [value, output]: [ValueId; 2], whole
     }
     let input = lift.operand(value)?;
     let mut shape = lift.sample(input);
-    let place = dim as usize - 1;
     let mut parts = Vec::new();
     for run in &runs {
-        shape[place] = run[1] - run[0];
+        shapes::set_size(&mut shape, dim, run[1] - run[0])?;
         let part = lift.between(&shape);
         sliced(lift, index, [input, part], *run, dim)?;
         parts.push(lift.resolve(part));
     }
-    shape[place] = runs.iter().map(|run| run[1] - run[0]).sum();
+    shapes::set_size(&mut shape, dim, runs.iter().map(|run| run[1] - run[0]).sum())?;
     let all = lift.between(&shape);
     joined(lift, index, parts, all, dim);
     let all = lift.resolve(all);

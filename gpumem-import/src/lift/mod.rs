@@ -471,10 +471,10 @@ impl<'m> Lift<'m> {
         self.add(index, Layer::new("Transpose", inside, output).with(1i64).with(2i64));
     }
 
-    /// Returns the dimension of the language that a dimension of the model is: the batch is 0. `None` if it is the batch.
+    /// Returns the dimension of the language that a dimension of the model is: the batch is 0. `None` if it is the batch, or not there.
     pub(crate) fn dim(&self, value: ValueId, dim: i64) -> Option<i64> {
-        let rank = self.model.values[value].shape.len() as i64;
-        let dim = if dim < 0 { dim + rank } else { dim };
+        let rank = self.model.values[value].shape.len();
+        let dim = i64::try_from(crate::batch::index(dim, rank)).ok().filter(|&dim| dim < rank.max(1) as i64)?;
         let axis = self.batch.axes[value].filter(|axis| axis.before * axis.after == 1);
         match axis {
             Some(axis) if axis.dim as i64 == dim => None,

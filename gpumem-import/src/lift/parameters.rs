@@ -105,7 +105,8 @@ impl Lift<'_> {
     pub(crate) fn shared_tensor(&self, value: ValueId, tensor: &Tensor) -> Result<(Vec<u64>, Vec<f64>)> {
         let numbers = tensor.numbers();
         let Some(axis) = self.batch.axes[value] else { return Ok((tensor.shape.clone(), numbers)) };
-        let inner: u64 = tensor.shape[axis.dim + 1..].iter().product::<u64>() * axis.after;
+        let after = tensor.shape.get(axis.dim + 1..).unwrap_or_default();
+        let inner = super::shapes::elements(after).saturating_mul(axis.after);
         let size = self.batch.size;
         let first: Vec<f64> = numbers
             .iter()

@@ -90,7 +90,7 @@ fn slice(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
         return refuse("its result has no elements");
     }
     if step == 1 || length == 1 {
-        return sliced(lift, index, [input, output], [start, start + length], dim);
+        return sliced(lift, index, [input, output], [start, start.saturating_add(length)], dim);
     }
     every_other(lift, index, [input, output], [start, step, length], dim)
 }
@@ -103,12 +103,14 @@ fn every_other(
     [start, step, length]: [u64; 3],
     dim: i64,
 ) -> Result {
-    let (shape, place) = (lift.sample(input), dim as usize - 1);
-    let size = shape[place];
+    let (shape, place) = (lift.sample(input), usize::try_from(dim - 1).unwrap_or(usize::MAX));
+    let (Some(&size), Some(taken)) = (shape.get(place), length.checked_mul(step).filter(|all| *all < 1 << 62)) else {
+        return refuse("it has no such axis, or its steps are too long");
+    };
     // Rows begin at the start of the axis if all of them fit so.
-    let (first, chosen) = if start < step && length * step <= size { (0, start) } else { (start, 0) };
+    let (first, chosen) = if start < step && taken <= size { (0, start) } else { (start, 0) };
     // The last row may be shorter than the others: its element is taken by itself.
-    let rows = if first + length * step <= size { length } else { length - 1 };
+    let rows = if first + taken <= size { length } else { length - 1 };
     let mut cut = shape;
     cut[place] = rows * step;
     let whole = lift.between(&cut);
@@ -193,14 +195,11 @@ fn stack(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let whole = crate::batch::index(node.int("dim").unwrap_or(0), lift.model.values[output].shape.len());
     let Some(dim) = lift.dim(output, whole as i64) else { return refuse("it joins samples") };
     let mut wide = lift.sample(output);
-    match wide.get_mut(dim as usize - 1) {
-        Some(size) => *size = 1,
-        None => return refuse("it has no such axis"),
-    }
+    shapes::set_size(&mut wide, dim, 1)?;
     let mut inputs = Vec::new();
     for value in values {
         let (input, part) = (lift.operand(value)?, lift.between(&wide));
-        if lift.sample(input) == wide || lift.sample(input).iter().product::<u64>() != wide.iter().product::<u64>() {
+        if lift.sample(input) == wide || shapes::elements(&lift.sample(input)) != shapes::elements(&wide) {
             shapes::reshape_lifted(lift, index, input, part)?;
         } else {
             lift.add(index, Layer::new("Unsqueeze", input, part).with(dim));
@@ -251,11 +250,12 @@ fn repeat_elements(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     }
     let input = lift.operand(value)?;
     let Some(dim) = lift.dim(value, dim) else { return shapes::expand(lift, index, input, output) };
-    let (mut narrow, to, place) = (lift.sample(input), lift.sample(output), dim as usize - 1);
+    let (mut narrow, to) = (lift.sample(input), lift.sample(output));
+    let place = usize::try_from(dim - 1).unwrap_or(usize::MAX);
     let mut wide = narrow.clone();
     let (Some(&whole), Some(&size)) = (to.get(place), narrow.get(place)) else { return refuse("it has no such axis") };
-    narrow.insert(place + 1, 1);
-    wide.insert(place + 1, whole / size.max(1));
+    shapes::insert_size(&mut narrow, dim + 1, 1)?;
+    shapes::insert_size(&mut wide, dim + 1, whole / size.max(1))?;
     let (narrow, wide) = (lift.between(&narrow), lift.between(&wide));
     shapes::reshape_lifted(lift, index, input, narrow)?;
     let narrow = lift.resolve(narrow);
@@ -278,25 +278,31 @@ fn windows(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
         return refuse(format!("it takes {count} windows that overlap"));
     }
     let input = lift.operand(value)?;
-    let (mut shape, place) = (lift.sample(input), dim as usize - 1);
-    shape[place] = size;
+    let mut shape = lift.sample(input);
+    shapes::set_size(&mut shape, dim, size)?;
     let mut wide = shape.clone();
-    wide.insert(place, 1);
+    shapes::insert_size(&mut wide, dim, 1)?;
     let mut parts = Vec::new();
     for at in 0..count {
         let (part, own) = (lift.between(&shape), lift.between(&wide));
-        sliced(lift, index, [input, part], [at * step, at * step + size], dim)?;
+        sliced(
+            lift,
+            index,
+            [input, part],
+            [at.saturating_mul(step), at.saturating_mul(step).saturating_add(size)],
+            dim,
+        )?;
         let part = lift.resolve(part);
         lift.add(index, Layer::new("Unsqueeze", part, own).with(dim));
         parts.push(own);
     }
-    wide[place] = count;
+    shapes::set_size(&mut wide, dim, count)?;
     let all = lift.between(&wide);
     joined(lift, index, parts, all, dim);
     let all = lift.resolve(all);
     let mut order: Vec<i64> = (1..=wide.len() as i64).collect();
-    let moved = order.remove(place + 1);
-    order.push(moved);
+    order.retain(|&other| other != dim + 1);
+    order.push(dim + 1);
     shapes::permuted(lift, index, all, order, output)
 }
 
@@ -308,12 +314,12 @@ fn flip(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let sample = lift.sample(current);
     for (place, dim) in dims.iter().enumerate() {
         let Some(dim) = lift.dim(value, *dim) else { return refuse("it turns the batch round") };
-        let size = sample.get(dim as usize - 1).copied().unwrap_or(1);
+        let size = usize::try_from(dim - 1).ok().and_then(|dim| sample.get(dim)).copied().unwrap_or(1);
         if size > MOST_PARTS {
             return refuse(format!("it turns an axis of {size} elements round; the language has no such layer"));
         }
         let mut narrow = sample.clone();
-        narrow[dim as usize - 1] = 1;
+        shapes::set_size(&mut narrow, dim, 1)?;
         let mut parts = Vec::new();
         for at in (0..size).rev() {
             let part = lift.between(&narrow);

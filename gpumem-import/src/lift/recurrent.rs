@@ -86,8 +86,9 @@ fn last_state(
         let at = node
             .int("index")
             .filter(|_| node.op == "select" && crate::batch::index(node.int("dim").unwrap_or(0), 3) == 0)?;
-        let at = if at < 0 { at + layers * directions } else { at };
-        let direction = at - (layers - 1) * directions;
+        let states = layers.checked_mul(directions)?;
+        let at = if at < 0 { at.checked_add(states)? } else { at };
+        let direction = at.checked_sub(states - directions)?;
         (0..directions).contains(&direction).then_some((reader, direction))
     };
     let readers: Option<Vec<(usize, i64)>> = lift.readers[state].iter().map(chosen).collect();

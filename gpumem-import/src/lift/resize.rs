@@ -85,12 +85,15 @@ pub(super) fn padded(
     }
     let (mut current, mut shape) = (input, shape);
     for (place, (dim, [low, high])) in sides.iter().enumerate() {
-        let at = *dim as usize - 1;
-        let inner: u64 = shape[at + 1..].iter().product();
-        let outer: u64 = shape[..at].iter().product();
+        let at = match usize::try_from(*dim - 1) {
+            Ok(at) if at < shape.len() => at,
+            _ => return refuse("it pads an axis that is not there"),
+        };
+        let inner = super::shapes::elements(&shape[at + 1..]);
+        let outer = super::shapes::elements(&shape[..at]);
         let rows = lift.between(&[outer, shape[at], inner]);
         super::shapes::reshape_lifted(lift, index, current, rows)?;
-        let Some(longer) = shape[at].checked_add_signed(low + high) else {
+        let Some(longer) = low.checked_add(*high).and_then(|both| shape[at].checked_add_signed(both)) else {
             return refuse("it cuts off more than there is");
         };
         let wide = lift.between(&[outer, longer, inner]);
@@ -237,16 +240,16 @@ fn patches(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let repeated = lift.between(&[channels, count, kernel[0], kernel[1]]);
     super::shapes::expand(lift, index, filters, repeated)?;
     let repeated = lift.resolve(repeated);
-    let weight = [channels * count, 1, kernel[0], kernel[1]];
+    let weight = [channels.saturating_mul(count), 1, kernel[0], kernel[1]];
     let weight = super::shapes::reshaped(lift, index, repeated, &weight)?;
     let out = |axis: usize, size: u64| -> Option<u64> {
-        let span = dilation[axis].checked_mul(kernel[axis] - 1)? + 1;
-        Some((size + 2 * padding[axis]).checked_sub(span)? / stride[axis] + 1)
+        let span = dilation[axis].checked_mul(kernel[axis] - 1)?.checked_add(1)?;
+        Some(size.checked_add(padding[axis].checked_mul(2)?)?.checked_sub(span)? / stride[axis] + 1)
     };
     let (Some(rows), Some(columns)) = (out(0, height), out(1, width)) else {
         return refuse("its windows are larger than the map");
     };
-    let maps = lift.between(&[channels * count, rows, columns]);
+    let maps = lift.between(&[channels.saturating_mul(count), rows, columns]);
     let literal = |sizes: [u64; 2]| Literal::sizes(&sizes.map(|size| size as i64));
     let layer = Layer::join("Convolve2d", vec![input, weight], maps)
         .option("stride", literal(stride), 1i64)

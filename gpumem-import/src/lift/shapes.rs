@@ -3,6 +3,33 @@
 use super::{Layer, Lift, Literal, Result, refuse};
 use crate::model::ValueId;
 
+/// Returns the number of elements, at most 2^64 - 1.
+pub(super) fn elements(shape: &[u64]) -> u64 {
+    shape.iter().fold(1, |product, &size| product.saturating_mul(size))
+}
+
+/// Sets the size of an axis, which counts from 1. Refuses an axis that is not there.
+pub(super) fn set_size(shape: &mut [u64], dim: i64, size: u64) -> Result {
+    match usize::try_from(dim - 1).ok().and_then(|dim| shape.get_mut(dim)) {
+        Some(old) => {
+            *old = size;
+            Ok(())
+        }
+        None => refuse("it has no such axis"),
+    }
+}
+
+/// Adds an axis before another one or after all, which count from 1. Refuses a place that is not there.
+pub(super) fn insert_size(shape: &mut Vec<u64>, dim: i64, size: u64) -> Result {
+    match usize::try_from(dim - 1).ok().filter(|&dim| dim <= shape.len()) {
+        Some(dim) => {
+            shape.insert(dim, size);
+            Ok(())
+        }
+        None => refuse("it has no such axis"),
+    }
+}
+
 /// The most axes of a sample in the language.
 pub(super) const MOST_AXES: usize = 6;
 
@@ -58,7 +85,7 @@ pub(super) fn permuted(lift: &mut Lift<'_>, index: usize, input: ValueId, order:
 /// Repeats axes of one element of a value that has been lifted, and puts new axes before the others.
 pub(super) fn expand(lift: &mut Lift<'_>, index: usize, input: ValueId, output: ValueId) -> Result {
     let (from, to) = (lift.sample(input), lift.sample(output));
-    if from.iter().product::<u64>() == to.iter().product::<u64>() {
+    if elements(&from) == elements(&to) {
         return reshape_lifted(lift, index, input, output);
     }
     if to.len() > MOST_AXES {

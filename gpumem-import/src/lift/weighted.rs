@@ -66,7 +66,7 @@ fn convolution(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Resu
         Some("valid") | None => node.sizes("padding", axes, 0),
         Some(_) => {
             let spans: Vec<i64> =
-                kernel.iter().zip(&dilation).map(|(kernel, dilation)| (kernel - 1) * dilation).collect();
+                kernel.iter().zip(&dilation).map(|(kernel, dilation)| (kernel - 1).saturating_mul(*dilation)).collect();
             if spans.iter().any(|span| span % 2 == 1) {
                 source = padded_same(lift, index, source, &spans)?;
                 vec![0; axes]
@@ -118,7 +118,7 @@ fn padded_same(lift: &mut Lift<'_>, index: usize, source: ValueId, spans: &[i64]
     let Some(first) = shape.len().checked_sub(spans.len()) else { return refuse("its input has too few axes") };
     let mut sides = Vec::new();
     for (place, span) in spans.iter().enumerate() {
-        shape[first + place] += *span as u64;
+        shape[first + place] = shape[first + place].saturating_add(u64::try_from(*span).unwrap_or(0));
         sides.push(((first + place + 1) as i64, [span / 2, span - span / 2]));
     }
     let output = lift.between(&shape);

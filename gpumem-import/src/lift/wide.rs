@@ -56,7 +56,7 @@ pub(super) fn reshape(lift: &mut Lift<'_>, index: usize, input: ValueId, output:
         return begin(lift, source, output).map(|()| true);
     }
     let (mut value, mut current) = (source, (0..sizes.len()).collect::<Vec<usize>>());
-    let length = |axes: &[usize]| axes.iter().map(|&axis| sizes[axis]).product::<u64>();
+    let length = |axes: &[usize]| axes.iter().fold(1u64, |product, &axis| product.saturating_mul(sizes[axis]));
     while current != order {
         // As many axes as follow one another on both sides are moved to the place where the first of them belongs.
         let place = (0..order.len()).find(|&place| current[place] != order[place]).unwrap_or(0);
