@@ -95,13 +95,12 @@ impl<'u> Flow<'u> {
             }
             // A value that arrives is named only if it must be.
             found.sort_by_key(|(reach, value)| (Some(*value) != arriving, *reach, *value));
-            match found.pop() {
-                None => return,
-                Some((_, value)) => self.named.insert(value),
-            };
-            if round > MOST_ROUNDS {
-                self.named.extend(found.into_iter().map(|(_, value)| value));
+            if found.is_empty() {
+                return;
             }
+            // One after the other, since those that are left may be structural then; of very many, half at a time.
+            let count = if round > MOST_ROUNDS || found.len() > MOST_ROUNDS { found.len().div_ceil(2) } else { 1 };
+            self.named.extend(found.drain(found.len() - count..).map(|(_, value)| value));
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Graph {
     pub layers: Vec<Layer>,
     /// The values that the network returns.
     pub outputs: Vec<ValueId>,
+    /// The values that are given: inputs of the model, and noise that it draws.
+    pub given: Vec<ValueId>,
     /// The layer that makes each value.
     pub makers: HashMap<ValueId, usize>,
     /// The layers that read each value.
@@ -34,6 +36,7 @@ impl Graph {
         let mut graph = Graph {
             layers,
             outputs: lifted.outputs.clone(),
+            given: model.inputs.iter().chain(&lifted.noise).copied().collect(),
             makers: HashMap::new(),
             readers: HashMap::new(),
             owners: HashMap::new(),
@@ -56,11 +59,30 @@ impl Graph {
         graph
     }
 
+    /// Returns the parameters whose keys are not those that the network has for them: their names in the network, and their keys.
+    pub(super) fn renamed(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for layer in &self.layers {
+            let Some((place, false)) = Graph::place(layer) else { continue };
+            let first =
+                |key: &String| self.owners.get(key).and_then(|owners| owners.first()).map(|&owner| &self.layers[owner]);
+            for (name, key) in
+                layer.keys.iter().filter(|(_, key)| first(key).is_some_and(|owner| std::ptr::eq(owner, layer)))
+            {
+                let own = if place.is_empty() { (*name).to_string() } else { format!("{place}.{name}") };
+                if own != *key {
+                    all.push((own, key.clone()));
+                }
+            }
+        }
+        all
+    }
+
     /// Refuses layers that read what no layer makes, or what a later one makes.
-    pub(super) fn check(&self, model: &Model) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
         let is_made = |value: &ValueId, before: usize| match self.makers.get(value) {
             Some(&maker) => maker < before,
-            None => model.inputs.contains(value),
+            None => self.given.contains(value),
         };
         for (index, layer) in self.layers.iter().enumerate() {
             if !layer.inputs.iter().all(|input| is_made(input, index)) {

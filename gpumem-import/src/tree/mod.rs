@@ -74,6 +74,8 @@ pub struct Network {
     pub forward: Body,
     /// All other functions.
     pub functions: Vec<Function>,
+    /// The parameters that have another name in the state dict: their names here, and their keys.
+    pub renamed: Vec<(String, String)>,
 }
 
 /// The reason why no source can be written.
@@ -114,7 +116,7 @@ impl Network {
             )));
         }
         let graph = graph::Graph::new(lifted, model);
-        graph.check(model)?;
+        graph.check()?;
         let units = units::Units::new(&graph);
         Network::of_units(model, batch, &units, options)
     }
@@ -126,16 +128,16 @@ impl Network {
             layer.modules = std::rc::Rc::new([]);
         }
         let graph = graph::Graph::new(&lifted, model);
-        graph.check(model)?;
+        graph.check()?;
         let units = units::Units::new(&graph);
-        let inputs = types::read(model, &graph);
+        let inputs = types::read(&graph);
         let Some(whole) = units.all.last() else { return Err(Refusal("it has no layers".into())) };
         let forward = lists::body(&units, whole, &inputs)?;
         types::network(model, batch, &graph, options, &inputs, forward, Vec::new())
     }
 
     fn of_units(model: &Model, batch: &Batch, units: &units::Units<'_>, options: &Options) -> Result<Network, Refusal> {
-        let inputs = types::read(model, units.graph);
+        let inputs = types::read(units.graph);
         let mut functions = blocks::functions(units, &inputs)?;
         inline::inline(&mut functions);
         types::network(model, batch, units.graph, options, &inputs, functions.forward, functions.all)

@@ -192,7 +192,9 @@ impl Scope<'_> {
                 Text { leads: true, ..Text::call(function.map_or("", |function| &function.name), items) }
             }
             Element::Repeat(repeat) => {
-                let mut items = vec![Text::word(self.value(&repeat.times)), self.branch(&repeat.body)];
+                // The rounds of a list have a name, and what is inside has its own.
+                let body = if repeat.modules.is_some() { self.list(&repeat.body) } else { self.branch(&repeat.body) };
+                let mut items = vec![Text::word(self.value(&repeat.times)), body];
                 items.extend(repeat.printed.as_ref().map(|name| Text::word(format!("name = {name:?}"))));
                 Text { leads: true, ..Text::call("repeat", items) }
             }
@@ -340,7 +342,13 @@ impl Text {
         out.push_str(self.begin.trim_end());
         for item in &self.items {
             new_line(out, 8);
-            item.flat(out);
+            let mut text = String::new();
+            item.flat(&mut text);
+            if 9 + text.chars().count() > WIDTH {
+                // Terms of a loss.
+                text = text.replace(" + ", "\n            + ");
+            }
+            out.push_str(&text);
             out.push(',');
         }
         new_line(out, 4);

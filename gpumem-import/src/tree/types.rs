@@ -8,9 +8,9 @@ use crate::batch::Batch;
 use crate::model::{Model, ValueId};
 
 /// Returns the inputs that some layer reads, or that the network returns.
-pub(super) fn read(model: &Model, graph: &Graph) -> Vec<ValueId> {
+pub(super) fn read(graph: &Graph) -> Vec<ValueId> {
     let is_read = |input: &ValueId| graph.readers.contains_key(input) || graph.outputs.contains(input);
-    model.inputs.iter().copied().filter(is_read).collect()
+    graph.given.iter().copied().filter(is_read).collect()
 }
 
 /// Puts a network together, and chooses all names.
@@ -43,7 +43,16 @@ pub(super) fn network(
         format!("Imported from `{}` ({}).", options.name, model.source),
         format!("It has {} parameters.", with_commas(model.parameters())),
     ];
-    Ok(Network { name: struct_name(&options.name), docs, train, inputs: signatures, outputs, forward, functions })
+    Ok(Network {
+        name: struct_name(&options.name),
+        docs,
+        train,
+        inputs: signatures,
+        outputs,
+        forward,
+        functions,
+        renamed: graph.renamed(),
+    })
 }
 
 fn with_commas(number: u64) -> String {
@@ -106,13 +115,7 @@ fn input_type(model: &Model, batch: &Batch, graph: &Graph, input: ValueId) -> St
 }
 
 /// Returns the types of the outputs, and a loss that suits them.
-fn outputs(
-    model: &Model,
-    batch: &Batch,
-    graph: &Graph,
-    forward: &Body,
-    given: Option<&str>,
-) -> (Vec<String>, String) {
+fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body, given: Option<&str>) -> (Vec<String>, String) {
     let all: Vec<(Vec<u64>, Option<&str>)> = (0..model.outputs.len())
         .map(|index| {
             let made = graph.outputs.get(index).and_then(|&output| maker(graph, output));
@@ -120,9 +123,16 @@ fn outputs(
         })
         .collect();
     let is_given = |loss: &str| given.is_some_and(|given| given.starts_with(loss));
+    // Outputs beside logits are logits if they have their shape, as those of auxiliary heads have.
+    let main = all.first().map(|(shape, made)| (shape, loss(model, batch, shape, *made)));
     let losses: Vec<&str> = all
         .iter()
-        .map(|(shape, made)| if is_given("Mse") { "Mse" } else { loss(model, batch, shape, *made) })
+        .map(|(shape, made)| match main {
+            Some((of_main, main)) if !is_given("Mse") && of_main == shape => {
+                if loss(model, batch, shape, *made) == main { main } else { "Mse" }
+            }
+            _ => "Mse",
+        })
         .collect();
     let kind = |(shape, _): &(Vec<u64>, Option<&str>), loss: &str| {
         let name = match (shape.len(), loss) {
@@ -163,7 +173,7 @@ fn outputs(
 }
 
 /// Returns the layer that makes the numbers of an output: not one that only changes its shape.
-fn maker<'g>(graph: &'g Graph, output: ValueId) -> Option<&'g str> {
+fn maker(graph: &Graph, output: ValueId) -> Option<&'static str> {
     let mut layer = &graph.layers[*graph.makers.get(&output)?];
     for _ in 0..graph.layers.len() {
         let before = layer.inputs.first().and_then(|input| graph.makers.get(input));

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn words() {
-        let identifiers = ["Conv2dNormActivation", "block1-0", "self", "layer_norm", "3", "ResNet50", "größe"].map(identifier);
+        let identifiers =
+            ["Conv2dNormActivation", "block1-0", "self", "layer_norm", "3", "ResNet50", "größe"].map(identifier);
         assert_eq!(identifiers, ["conv2d_norm_activation", "block1_0", "self_", "layer_norm", "", "res_net50", "gr_e"]);
         assert_eq!(numbered("layer1.0.conv.3"), Some(("layer1.0.conv", 3)));
         assert_eq!(numbered("12"), Some(("[]", 12)));
