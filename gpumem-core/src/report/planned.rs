@@ -138,7 +138,7 @@ fn owned(cards: &[&Card]) -> Vec<Card> {
     cards.iter().copied().copied().collect()
 }
 
-/// Returns the bytes that an arena may have on all of these cards, or the largest number if there are none.
+/// Returns the bytes that an arena may have on all of these cards. The largest number if there are none.
 fn room(cards: &[&Card], headroom: u64) -> u64 {
     TargetCards { headroom, ..TargetCards::at(&owned(cards)) }.room()
 }
@@ -237,7 +237,7 @@ impl Planned {
         budget.map_err(|error| NotPlanned::Plan(self.batch, error))
     }
 
-    /// Returns the budget, with a reserve of 0, and the largest batch on a device, planned for the target cards `aim`.
+    /// Returns the budget and the largest batch on a device, planned for the target cards `aim`. The budget has a reserve of 0.
     ///
     /// Each card leaves `headroom` bytes to others. If the network recomputes as much as it has to, the smallest target card decides how much: all of
     /// them run one program.
@@ -249,7 +249,7 @@ impl Planned {
         self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
     }
 
-    /// Returns the budget, with a reserve of 0, and the largest batch on a device. Plans as the compiler does for the cards of the network.
+    /// Returns the budget and the largest batch on a device. The budget has a reserve of 0. Plans as the compiler does for the cards of the network.
     ///
     /// # Errors
     /// See [`NotPlanned`].

@@ -59,7 +59,7 @@ pub(super) fn blueprints(
     (blueprint, steps)
 }
 
-/// Copies the settled `conv_norm` of each step into the blueprint of the first, so that a tool lowers it to the program that is generated here.
+/// Copies the settled `conv_norm` of each step into the blueprint of the first. A tool then lowers it to the program that is generated here.
 pub(super) fn copy_settled<'b>(first: &mut Blueprint, others: impl Iterator<Item = &'b Blueprint>) {
     let of = |blueprint: &Blueprint| blueprint.training.as_ref().map(|steps| steps.conv_norm);
     let settled: Vec<_> = [of(first)].into_iter().chain(others.map(of)).collect();

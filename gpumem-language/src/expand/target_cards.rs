@@ -45,7 +45,7 @@ pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
-/// Returns the largest batch of the first training step in an arena of `room` bytes, if the step recomputes what it has to. `None` for others.
+/// Returns the largest batch of a training step that recomputes what it has to, in an arena of `room` bytes. `None` for other steps.
 ///
 /// That of a step in which not even one sample fits is 1.
 pub(crate) fn largest_batch(

@@ -167,7 +167,7 @@ fn largest(
 }
 
 impl Declared {
-    /// Lowers the training step, or the forward pass of a network that is not trained, and plans it for any cards.
+    /// Lowers the training step, or the forward pass of a network without one. The program is then planned for any cards.
     ///
     /// # Errors
     /// See [`NotPlanned`].

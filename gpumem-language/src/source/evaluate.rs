@@ -7,7 +7,7 @@ use syn::{BinOp, Expr, ExprLit, Lit};
 /// The most constants of which each names the next.
 const LONGEST: usize = 32;
 
-/// Returns the value of whole numbers with `+ - * / % << >>`, `mib(..)`, `gib(..)` and constants of the network. `None` for other expressions.
+/// Evaluates whole numbers with `+ - * / % << >>`, `mib(..)`, `gib(..)` and constants of the network. `None` for other expressions.
 pub(super) fn number(value: &Expr, constants: &[Constant]) -> Option<u64> {
     evaluate(value, constants, 0)
 }
