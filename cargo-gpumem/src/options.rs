@@ -235,7 +235,7 @@ impl Fit {
             overrides.set_optimizer(optimizer)?;
         }
         if let Some(checkpoint) = checkpoint {
-            overrides.set("checkpoint", checkpoint)?;
+            overrides.set_checkpoint(checkpoint)?;
         }
         // A network without constants has no batch. Others keep theirs in the blueprint, as networks of a build do.
         if self.settings.batch.is_some() {

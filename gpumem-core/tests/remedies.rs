@@ -146,6 +146,34 @@ fn outputs_of_normalisations() {
     assert!(beyond.arena == of_lean.arena && 0 < more_of_lean && more_of_lean < more, "{beyond:?} {of_lean:?}");
 }
 
+/// What is searched for one arena serves others: each gets the program that it would get alone.
+#[test]
+fn one_search_for_all_arenas() {
+    let text = format!("{}Flatten | Linear(3)", "Conv2d(16, 3, padding = 1) | BatchNorm2d | Silu | ".repeat(8));
+    for checkpoint in
+        [Checkpoint::Auto, Checkpoint::Budget(0.6), Checkpoint::Norms, Checkpoint::Cheap, Checkpoint::None]
+    {
+        let blueprint = blueprint(&text, Term::MSE, checkpoint);
+        let choices = blueprint.choices(&setting(24)).unwrap().unwrap();
+        let whole = arena(&blueprint.training(Precision::F32).unwrap().unwrap(), 24);
+        let rooms = (0..=12).map(|twelfth| whole * twelfth / 12).chain([u64::MAX]);
+        let mut programs: Vec<Program> = rooms
+            .map(|room| {
+                let program = choices.chosen(room).unwrap();
+                assert_eq!(
+                    Some(&program),
+                    blueprint.chosen(&setting(24), room).unwrap().as_ref(),
+                    "{checkpoint:?}, {room}"
+                );
+                program
+            })
+            .collect();
+        programs.dedup();
+        let is_leveled = matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_));
+        assert_eq!(programs.len() > 3, is_leveled, "{checkpoint:?}: {} programs", programs.len());
+    }
+}
+
 #[test]
 fn recomputation_alone() {
     let text =

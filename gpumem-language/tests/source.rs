@@ -69,6 +69,9 @@ fn a_network_may_stand_alone_or_in_a_file() {
         assert_eq!((network.name.as_str(), &network.graph, &network.outputs), ("Mlp", &alone.graph, &alone.outputs));
     }
     assert_eq!(alone.inputs[0].name, "features");
+    let own = "operation! { fn Half(x) { 0.5 * x } }";
+    let own = resolve(&format!("{} {own}", MLP.replace("Relu", "Half"))).unwrap();
+    assert!(own.graph.rows.iter().any(|row| row.kind == "Half"));
     assert_eq!(alone.inputs[0].value.shape.dims(), [64]);
     let names: Vec<&str> = alone.graph.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names, ["linear[0].weight", "linear[0].bias", "linear[1].weight", "linear[1].bias"]);

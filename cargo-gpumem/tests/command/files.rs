@@ -50,7 +50,7 @@ fn a_file_needs_no_build() {
     let (program, inference) = total(&[]);
     let (trained, sgd) = total(&["--optimizer", "sgd", "--batch", "32"]);
     let (_, adam) = total(&["--optimizer", "AdamW", "--batch", "32"]);
-    let (_, checked) = total(&["--checkpoint", "Auto", "--batch", "32"]);
+    let (_, checked) = total(&["--checkpoint", "auto", "--batch", "32"]);
     assert_eq!((program, trained), (Value::from("infer"), Value::from("train")));
     assert!(inference < sgd && sgd < adam && checked <= adam, "{inference}, {sgd}, {adam}, {checked}");
     let most = &fits(&["net.rs", "--cards", "t4", "--optimizer", "sgd", "--batch", "largest"])[0];

@@ -2,7 +2,7 @@
 
 use super::Arenas;
 use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use crate::lower::{Blueprint, Cached, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
+use crate::lower::{Blueprint, Cached, Choices, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
 use crate::memory::budget::{Budget, Line, PlanError, budget_at};
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
@@ -126,6 +126,20 @@ pub struct Planned {
     infers: bool,
     /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
     budgets: RefCell<BTreeMap<u64, ByBatch>>,
+    /// The programs between which memory decides, by that limit.
+    choices: RefCell<BTreeMap<u64, Choices>>,
+    /// Programs that memory has chosen, with their budgets.
+    chosen: RefCell<Vec<Chosen>>,
+}
+
+/// A program that was chosen for some cards.
+#[derive(Debug)]
+struct Chosen {
+    program: Program,
+    tables: OwnedTables,
+    /// The scratch limit of matrix products, at which the budgets are planned.
+    product: u64,
+    budgets: ByBatch,
 }
 
 /// Budgets by batch.
@@ -181,6 +195,8 @@ impl Planned {
             blueprint: blueprint.clone(),
             infers,
             budgets: RefCell::default(),
+            choices: RefCell::default(),
+            chosen: RefCell::default(),
         })
     }
 
@@ -272,17 +288,45 @@ impl Planned {
         if !self.training || !self.blueprint.takes_what_fits() {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
         }
-        let sizes = self.sizes(aim);
-        let tables_within = |room: u64| -> Result<OwnedTables, NotPlanned> {
-            let program = self.blueprint.chosen(&sizes, room)?;
-            Ok(tables(program.as_ref().unwrap_or(&self.program)))
-        };
-        let least = tables_within(least)?;
-        let budget = budget_at(&least.as_tables().with_workspaces(sizes.workspaces), self.batch, self.precision);
+        let budget = self.with_chosen(aim, least, |arenas| arenas.budget(self.batch))?;
         let budget = budget.map_err(|error| NotPlanned::Plan(self.batch, error))?;
-        let leanest = tables_within(leanest)?;
-        let mut arenas = Arenas::new(leanest.as_tables().with_workspaces(sizes.workspaces), self.precision);
-        Ok((budget, arenas.largest(own)))
+        Ok((budget, self.with_chosen(aim, leanest, |arenas| arenas.largest(own))?))
+    }
+
+    /// Calls `ask` with the budgets of the program for an arena of `room` bytes. What it plans is known to later calls.
+    fn with_chosen<T>(
+        &self,
+        aim: &[&Card],
+        room: u64,
+        ask: impl FnOnce(&mut Arenas<'_>) -> T,
+    ) -> Result<T, NotPlanned> {
+        let sizes = self.sizes(aim);
+        let product = sizes.workspaces.product;
+        let program = self.program_within(&sizes, room)?;
+        let mut all = self.chosen.borrow_mut();
+        let known = all.iter().position(|chosen| chosen.product == product && chosen.program == program);
+        let at = known.unwrap_or_else(|| {
+            all.push(Chosen { tables: tables(&program), program, product, budgets: ByBatch::new() });
+            all.len() - 1
+        });
+        let chosen = &mut all[at];
+        let mut arenas = Arenas::new(chosen.tables.as_tables().with_workspaces(sizes.workspaces), self.precision);
+        arenas.planned = core::mem::take(&mut chosen.budgets);
+        let answer = ask(&mut arenas);
+        chosen.budgets = arenas.planned;
+        Ok(answer)
+    }
+
+    /// Returns the program for an arena of `room` bytes.
+    fn program_within(&self, sizes: &Sizes, room: u64) -> Result<Program, NotPlanned> {
+        let mut choices = self.choices.borrow_mut();
+        if let Some(known) = choices.get(&sizes.workspaces.product) {
+            return Ok(known.chosen(room)?);
+        }
+        let Some(found) = self.blueprint.choices(sizes)? else { return Ok(self.program.clone()) };
+        let program = found.chosen(room)?;
+        choices.insert(sizes.workspaces.product, found);
+        Ok(program)
     }
 
     /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.

@@ -90,6 +90,17 @@ impl Overrides {
         self.fields.iter().find(|given| given.name == name).map(|given| given.value.as_str())
     }
 
+    /// Sets what is recomputed: as in `TRAIN`, in any case, such as `auto` or `budget(0.5)`.
+    ///
+    /// # Errors
+    /// See [`Overrides::set`].
+    pub fn set_checkpoint(&mut self, text: &str) -> Result<(), String> {
+        let (name, rest) = text.trim().split_at(text.trim().find('(').unwrap_or(text.trim().len()));
+        let known = ["None", "Norms", "Cheap", "Auto", "Budget"];
+        let name = known.into_iter().find(|known| known.eq_ignore_ascii_case(name)).unwrap_or(name);
+        self.set("checkpoint", &format!("{name}{rest}"))
+    }
+
     /// Sets the cards.
     pub fn set_cards(&mut self, cards: &[&Card]) {
         let names: Vec<&str> = cards.iter().map(|card| card.constant).collect();

@@ -51,7 +51,9 @@ impl Text {
         let mut errors = Errors::default();
         found.collect(tokens.clone(), &mut errors);
         mistakes(&errors)?;
-        if found.networks.is_empty() && found.modules.is_empty() {
+        // A network alone may declare layers too, which are its own.
+        if found.networks.is_empty() && (found.modules.is_empty() || has_forward(&tokens)) {
+            found.modules.clear();
             found.networks.push((struct_of(&tokens), tokens));
         }
         Ok(found)
@@ -224,6 +226,16 @@ fn too_deep(tokens: &TokenStream) -> Option<Span> {
         }
     }
     None
+}
+
+/// True if `fn forward` is among these tokens, and not in a group of them.
+fn has_forward(tokens: &TokenStream) -> bool {
+    let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let is_forward = |pair: &[TokenTree]| match pair {
+        [TokenTree::Ident(keyword), TokenTree::Ident(name)] => keyword == "fn" && name == "forward",
+        _ => false,
+    };
+    trees.windows(2).any(is_forward)
 }
 
 /// Returns the name after the first `struct` of a network.

@@ -9,6 +9,7 @@ use crate::program::Program;
 use crate::program::cost::flops;
 use crate::train::Checkpoint;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 /// A training step, and a recompute level of it if it does not fit.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub struct Leaner {
 }
 
 /// Steps that need less memory than a given training step.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(in crate::lower) struct Levels {
     /// The step that recomputes outputs of normalisations; `None` if it needs no less memory.
     pub(in crate::lower) again: Option<Program>,
@@ -190,13 +191,72 @@ impl Blueprint {
     /// See [`lower`](crate::lower::lower).
     pub fn chosen(&self, setting: &Sizes, room: u64) -> Result<Option<Program>, LowerError> {
         let checkpoint = self.checkpoint();
-        if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
+        if decides(checkpoint)
             && let Some(Fitted { plain, leaner, .. }) =
                 self.fitted(setting, |budget| available_within(checkpoint, budget, room))?
         {
             return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
         }
         Ok(self.trainings(setting)?.into_iter().next())
+    }
+}
+
+/// True if the bytes of an arena decide what is recomputed.
+fn decides(checkpoint: Checkpoint) -> bool {
+    matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
+}
+
+/// The programs of a training step at one setting, between which the bytes of an arena decide. What one arena asks for is known to later ones.
+#[derive(Debug)]
+pub struct Choices {
+    blueprint: Blueprint,
+    setting: Sizes,
+    plain: Program,
+    /// The budget of the plain step. `None` if that is too large for any plan.
+    budget: Option<Budget>,
+    /// The levels of recomputation. `None` before an arena asked for one.
+    levels: RefCell<Option<Levels>>,
+}
+
+impl Blueprint {
+    /// Returns the programs of the training step at a setting. `None` for a network that is not trained.
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn choices(&self, setting: &Sizes) -> Result<Option<Choices>, LowerError> {
+        let plain = if decides(self.checkpoint()) { self.training_for(setting)? } else { self.chosen(setting, 0)? };
+        let Some(plain) = plain else { return Ok(None) };
+        let budget = budget(&plain, setting);
+        Ok(Some(Choices { blueprint: self.clone(), setting: *setting, plain, budget, levels: RefCell::default() }))
+    }
+}
+
+impl Choices {
+    /// Returns the program that the compiler takes if an arena may have `room` bytes: that of [`Blueprint::chosen`].
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn chosen(&self, room: u64) -> Result<Program, LowerError> {
+        let checkpoint = self.blueprint.checkpoint();
+        let budget = self.budget.as_ref().filter(|_| decides(checkpoint));
+        let Some(budget) = budget else { return Ok(self.plain.clone()) };
+        let room = available_within(checkpoint, budget, room);
+        if budget[Line::Arena] <= room {
+            return Ok(self.plain.clone());
+        }
+        let lasting = budget[Line::Arena] - budget[Line::Activations];
+        let leaner = self.blueprint.level(&self.plain, self.levels()?, &self.setting, [lasting, room], true)?;
+        Ok(leaner.map_or_else(|| self.plain.clone(), |(leaner, _)| leaner.program))
+    }
+
+    /// Returns the levels of recomputation, which are searched once.
+    fn levels(&self) -> Result<Levels, LowerError> {
+        let mut levels = self.levels.borrow_mut();
+        if let Some(levels) = &*levels {
+            return Ok(levels.clone());
+        }
+        let found = self.blueprint.levels_beside(&self.plain, &self.setting)?;
+        Ok(levels.insert(found).clone())
     }
 }
 
