@@ -79,8 +79,8 @@ pub fn networks() -> Vec<Vec<u8>> {
 
 /// Returns networks as [`networks`] does, each alone and, with modules of blocks after it, in a file.
 pub fn sources() -> Vec<Vec<u8>> {
-    let blocks = b"blocks! { pub mod parts { fn twice(n: usize) -> Block { [repeat(2, Linear(n))] } } }";
-    let in_file = |text: &Vec<u8>| [b"network! { ", text.as_slice(), b" } ", blocks].concat();
+    let blocks: &[u8] = b"blocks! { pub mod parts { fn twice(n: usize) -> Block { [repeat(2, Linear(n))] } } }";
+    let in_file = |text: &Vec<u8>| [&b"network! { "[..], text, b" } ", blocks].concat();
     let alone = networks();
     let used = b"network! { pub struct Net; use blocks parts; fn forward(x: Features<8>) -> Features<8> { [parts::twice(8)] } } ";
     let mut all: Vec<Vec<u8>> = alone.iter().map(in_file).collect();
