@@ -1,6 +1,8 @@
 //! Networks in texts: what is found, what it resolves to, and where mistakes are.
 
-use gpumem_language::source::{Mistake, Text, resolve};
+use gpumem_core::cards::T4;
+use gpumem_core::report::Device;
+use gpumem_language::source::{Mistake, Overrides, Text, declared, resolve};
 use std::path::Path;
 
 /// The sources of the zoo, with their names.
@@ -179,4 +181,25 @@ fn texts_that_are_no_networks() {
         let found = resolve(&text);
         assert!(found.is_err(), "{start}");
     }
+}
+
+/// Parameters and operations are counted, and each device is answered for.
+#[test]
+fn facts_of_a_text() {
+    let mut overrides = Overrides::default();
+    overrides.set("batch", "32").unwrap();
+    overrides.set_optimizer("adamw").unwrap();
+    overrides.set_checkpoint("auto").unwrap();
+    overrides.set("headroom", "1 << 20").unwrap();
+    let network = declared(MLP, &overrides).unwrap();
+    let small = Device::Size(1 << 20);
+    let facts = network.facts(&[Device::Known(&T4), small]).unwrap();
+    assert_eq!((facts.parameters, facts.flops_forward), (9610, 18_944));
+    let [t4, refused] = facts.fits[..] else { panic!("two devices") };
+    assert_eq!(t4.total, t4.arena + T4.reserve());
+    assert_eq!(t4.left, Some(T4.usable() - t4.total - (1 << 20)));
+    // Parameters and the two states of the optimizer for each, in f32, and more for the samples.
+    assert!(t4.arena > 3 * 4 * 9610 && t4.largest_batch > 1_000_000, "{t4:?}");
+    assert!(refused.left.is_none() && refused.largest_batch == 0, "{refused:?}");
+    assert_eq!(declared(MLP, &Overrides::default()).unwrap().plan().unwrap().batch, 1);
 }
