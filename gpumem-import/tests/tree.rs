@@ -158,7 +158,7 @@ fn names() -> Vec<String> {
     index.iter().map(|facts| facts["name"].as_str().unwrap().to_string()).collect()
 }
 
-/// What is printed resolves to PyTorch's parameters and to the graph of the lifted layers, with functions and as one list.
+/// Printed texts resolve to PyTorch's parameters and to the graph of the lifted layers, with functions and as one list.
 #[test]
 fn printed_networks_are_the_lifted_ones() {
     let (mut found, mut whole) = (Vec::new(), 0);
@@ -357,7 +357,7 @@ fn large_graphs_are_written_in_time() {
         ladder.map(|layer| if layer.inputs[0] == layer.inputs[1] { Layer::new("Relu", 0, 1) } else { layer }).collect();
     let sources = (1..COUNT).map(|index| match index % 2 {
         1 => Layer::source("Constant", index).with(index as f64),
-        _ => Layer::join("Mul", vec![index - 1, if index > 2 { index - 2 } else { 0 }], index),
+        _ => Layer::join("Mul", vec![index - 1, index.saturating_sub(2)], index),
     });
     let module =
         |depth: usize| Module { call: format!("m{depth}"), path: vec!["m"; depth + 1].join("."), class: "M".into() };

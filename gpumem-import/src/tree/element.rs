@@ -75,7 +75,7 @@ pub struct Call {
     pub printed: Option<String>,
 }
 
-/// The same elements several times, each with parameters of its own.
+/// Elements that are repeated, each time with parameters of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeat {
     /// The number of rounds.
@@ -95,7 +95,7 @@ pub enum Element {
     Layer(Box<Placed>),
     /// A call of a function.
     Call(Box<Call>),
-    /// The same several times.
+    /// Elements that are repeated.
     Repeat(Box<Repeat>),
     /// Marks the value at this place.
     Tap(usize),

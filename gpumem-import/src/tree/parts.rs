@@ -22,7 +22,7 @@ pub struct Said {
 
 /// Returns the largest modules that can be said, those with the most layers first. Equal modules are written once.
 pub fn parts(model: &Model, batch: &Batch, lifted: &Lifted, options: &Options) -> Vec<Said> {
-    let found = Search::new(model, lifted).modules();
+    let found = Modules::new(model, lifted).modules();
     let mut said: Vec<(Vec<String>, Network, String)> = Vec::new();
     for (path, members) in found {
         let Some((model, lifted)) = alone(model, lifted, &members, &path) else { continue };
@@ -44,7 +44,7 @@ pub fn parts(model: &Model, batch: &Batch, lifted: &Lifted, options: &Options) -
     said.into_iter().map(|(paths, network, _)| Said { paths, network }).collect()
 }
 
-struct Search<'m> {
+struct Modules<'m> {
     lifted: &'m Lifted,
     /// Calls of modules with an operation that cannot be said.
     broken: HashSet<&'m str>,
@@ -52,8 +52,8 @@ struct Search<'m> {
     makers: HashMap<ValueId, usize>,
 }
 
-impl<'m> Search<'m> {
-    fn new(model: &'m Model, lifted: &'m Lifted) -> Search<'m> {
+impl<'m> Modules<'m> {
+    fn new(model: &'m Model, lifted: &'m Lifted) -> Modules<'m> {
         let nodes = lifted.unknown.iter().filter_map(|unknown| model.nodes.get(unknown.node));
         let broken = nodes.flat_map(|node| node.modules.iter().map(|module| &module.call[..])).collect();
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
@@ -63,7 +63,7 @@ impl<'m> Search<'m> {
             }
         }
         let makers = lifted.layers.iter().enumerate().map(|(index, layer)| (layer.output, index)).collect();
-        Search { lifted, broken, readers, makers }
+        Modules { lifted, broken, readers, makers }
     }
 
     /// Returns the outermost modules without such an operation, with one value in and one out: their paths and layers.
@@ -125,7 +125,7 @@ fn outputs(
 
 /// Returns layers as a model of their own. `None` if their input is a value that the file does not have.
 fn alone(model: &Model, lifted: &Lifted, members: &[usize], path: &str) -> Option<(Model, Lifted)> {
-    let search = Search::new(model, lifted);
+    let search = Modules::new(model, lifted);
     let inside: HashSet<usize> = members.iter().copied().collect();
     let input = inputs(&lifted.layers, members, &search.makers).into_iter().next()?;
     let output = outputs(lifted, members, &inside, &search.readers).into_iter().next()?;

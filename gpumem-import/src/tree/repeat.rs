@@ -18,7 +18,7 @@ pub(super) fn fold(body: &mut Body) {
     fold_list(&mut body.elements, &paths, &reads);
 }
 
-/// How often paths with a number occur in one function.
+/// Counts of the paths with a number in one function.
 struct Paths {
     /// For each base, so many calls in a row, from 0 on, and all calls or layers.
     counts: HashMap<String, (usize, usize)>,

@@ -128,8 +128,10 @@ fn outputs(model: &Model, batch: &Batch, graph: &Graph, forward: &Body, given: O
     let losses: Vec<&str> = all
         .iter()
         .map(|(shape, made)| match main {
-            Some((of_main, main)) if !is_given("Mse") && of_main == shape => {
-                if loss(model, batch, shape, *made) == main { main } else { "Mse" }
+            Some((of_main, main))
+                if !is_given("Mse") && of_main == shape && loss(model, batch, shape, *made) == main =>
+            {
+                main
             }
             _ => "Mse",
         })

@@ -19,7 +19,7 @@ pub(super) struct Unit {
     pub path: String,
     /// The class of the module, without its package.
     pub class: String,
-    /// What is inside, in an order in which it can run.
+    /// Its layers and modules, in an order in which it can run.
     pub nodes: Vec<Node>,
     /// The values that it reads: first the one that arrives, then those that are read by name.
     pub inputs: Vec<ValueId>,
