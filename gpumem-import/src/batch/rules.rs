@@ -58,10 +58,13 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
     }
 }
 
+/// A dimension that no tensor has, and that may be counted on from.
+const NO_DIMENSION: usize = usize::MAX / 2;
+
 /// Returns the index of a dimension that may be counted from the end.
 pub(crate) fn index(dim: i64, rank: usize) -> usize {
     let dim = if dim < 0 { dim + rank as i64 } else { dim };
-    usize::try_from(dim).unwrap_or(usize::MAX)
+    usize::try_from(dim).unwrap_or(NO_DIMENSION)
 }
 
 /// Returns, for each dimension of the result of a change of order, the dimension of the input that it is.

@@ -183,7 +183,7 @@ fn upsample(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result 
     };
     let operand = lift.operand(input)?;
     let layer = Layer::new("Upsample", operand, node.outputs[0]);
-    let whole = |(size, from): (&i64, &i64)| (size % from == 0).then(|| size / from);
+    let whole = |(size, from): (&i64, &i64)| (*from > 0 && size % from == 0).then(|| size / from);
     let ratios: Option<Vec<i64>> = sizes.iter().zip(&from).map(whole).collect();
     let layer = match (factors, ratios) {
         (Some(factors), Some(ratios))
