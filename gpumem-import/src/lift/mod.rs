@@ -437,6 +437,7 @@ impl<'m> Lift<'m> {
             Some(Some(axis)) if axis.dim != 0 || axis.before * axis.after != 1 => {
                 refuse("its samples are merged with another axis, or are not the first one")
             }
+            Some(None) if !self.is_sample(value) => refuse("all samples share what it reads"),
             _ => Ok(()),
         }
     }
