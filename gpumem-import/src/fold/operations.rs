@@ -193,7 +193,7 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
                             (true, _) => *picks.get(here as usize)? as u64,
                             _ => here,
                         };
-                        place += here * strides[other];
+                        place += here * strides.get(other)?;
                     }
                     numbers.get(place as usize).copied()
                 })

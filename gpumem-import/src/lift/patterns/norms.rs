@@ -88,7 +88,7 @@ fn mean_of(lift: &Lift<'_>, value: ValueId) -> Option<ValueId> {
     let input = node.tensor("self")?;
     let rank = lift.model.values[input].shape.len();
     let [dim] = node.ints("dim")?[..] else { return None };
-    let is_last = crate::batch::index(dim, rank) + 1 == rank && node.is("keepdim", false);
+    let is_last = Some(crate::batch::index(dim, rank)) == rank.checked_sub(1) && node.is("keepdim", false);
     is_last.then(|| plain(lift, input))
 }
 

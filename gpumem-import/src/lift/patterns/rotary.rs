@@ -284,8 +284,8 @@ fn assembled(lift: &Lift<'_>, forms: Vec<Form>, output: ValueId, dim: usize, is_
         return None;
     }
     // Columns are within the joined axis, or outside of it.
-    let inner: u64 = shape[axis + 1..].iter().product();
-    let outer: u64 = shape[lead..axis].iter().product();
+    let inner: u64 = shape.get(axis + 1..)?.iter().product();
+    let outer: u64 = shape.get(lead..axis)?.iter().product();
     let mut columns = Vec::new();
     for row in 0..outer as usize {
         for form in &forms {
@@ -462,7 +462,7 @@ fn rounded(number: f64) -> f64 {
     if !(number.is_finite() && number > 0.0) {
         return number;
     }
-    let unit = 10f64.powi(number.log10().floor() as i32 - 3);
+    let unit = 10f64.powi((number.log10().floor() as i32).saturating_sub(3));
     let short = (number / unit).round() * unit;
     if (short / number - 1.0).abs() < 3e-5 { short } else { number }
 }

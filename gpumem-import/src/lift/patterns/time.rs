@@ -67,7 +67,7 @@ fn halves(lift: &Lift<'_>, value: ValueId, depth: usize) -> Option<[(bool, Value
     };
     let &[Some(first), Some(second)] = &values[..] else { return None };
     let rank = lift.model.values[first].shape.len();
-    let is_last = index(node.int("dim").unwrap_or(0), rank) + 1 == rank;
+    let is_last = Some(index(node.int("dim").unwrap_or(0), rank)) == rank.checked_sub(1);
     let half = |value: ValueId| -> Option<(bool, ValueId)> {
         let (_, node) = lift.maker(plain(lift, value))?;
         match op(node) {
@@ -138,7 +138,7 @@ fn frequency(frequencies: &[f64]) -> Option<(f64, f64)> {
         let divisor = count as f64 - shift;
         let last = (count - 1) as f64;
         let exact = frequencies[count - 1].powf(-divisor / last);
-        let digits = 10f64.powi(exact.log10().floor() as i32 - 3);
+        let digits = 10f64.powi((exact.log10().floor() as i32).saturating_sub(3));
         let short = (exact / digits).round() * digits;
         let base = if (short / exact - 1.0).abs() < 1e-4 { short } else { exact };
         let is_right = |(place, number): (usize, &f64)| {

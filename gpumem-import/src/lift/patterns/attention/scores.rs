@@ -78,7 +78,7 @@ pub(super) fn called(lift: &Lift<'_>, node: &Node) -> Option<Call> {
 pub(super) fn written(lift: &Lift<'_>, node: &Node) -> Option<Call> {
     let input = node.tensor("self").or(node.tensor("input"))?;
     let rank = lift.model.values[input].shape.len();
-    if crate::batch::index(node.int("dim")?, rank) + 1 != rank {
+    if Some(crate::batch::index(node.int("dim")?, rank)) != rank.checked_sub(1) {
         return None;
     }
     let applied = applied(lift, *node.outputs.first()?)?;
