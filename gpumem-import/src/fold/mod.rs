@@ -55,8 +55,9 @@ pub fn origins(model: &Model) -> Vec<Origin> {
     }
     let roots = roots(model);
     let mut families = families(model, &roots);
+    let mut budget = BUDGET;
     for node in &model.nodes {
-        trace(model, node, &mut origins);
+        trace(model, node, &mut origins, &mut budget);
         // What is changed in place is no longer what it was, nor is anything that shares its memory.
         if let (true, Some(first), Some(&output)) = (changes_first(node), node.tensors().next(), node.outputs.first())
             && !matches!(origins[output], Origin::Constant(Some(_)))
@@ -72,11 +73,19 @@ pub fn origins(model: &Model) -> Vec<Origin> {
     origins
 }
 
-/// Finds the origins of what a node returns, from those of what it reads.
-pub(crate) fn trace(model: &Model, node: &Node, origins: &mut [Origin]) {
+/// The most elements of all constants of a model that are evaluated: masks and tables have far fewer.
+pub(crate) const BUDGET: u64 = 1 << 27;
+
+/// Finds the origins of what a node returns, from those of what it reads. Numbers beyond `budget` are not evaluated.
+pub(crate) fn trace(model: &Model, node: &Node, origins: &mut [Origin], budget: &mut u64) {
     let origin = origin(model, node, origins);
     let numbers = match origin {
-        Origin::Constant(_) => operations::evaluate(model, node, origins).unwrap_or_default(),
+        Origin::Constant(_) => {
+            let cost = |&output: &ValueId| model.values[output].elements().unwrap_or(u64::MAX);
+            let left = node.outputs.iter().map(cost).try_fold(*budget, u64::checked_sub);
+            *budget = left.unwrap_or(*budget);
+            left.and_then(|_| operations::evaluate(model, node, origins)).unwrap_or_default()
+        }
         _ => Vec::new(),
     };
     for (index, &output) in node.outputs.iter().enumerate() {

@@ -110,7 +110,7 @@ fn every_other(
     // Rows begin at the start of the axis if all of them fit so.
     let (first, chosen) = if start < step && taken <= size { (0, start) } else { (start, 0) };
     // The last row may be shorter than the others: its element is taken by itself.
-    let rows = if first + taken <= size { length } else { length - 1 };
+    let rows = if first.saturating_add(taken) <= size { length } else { length.saturating_sub(1) };
     let mut cut = shape;
     cut[place] = rows * step;
     let whole = lift.between(&cut);

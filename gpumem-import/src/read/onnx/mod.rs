@@ -26,6 +26,7 @@ use prost::Message;
 use proto::{GraphProto, ModelProto};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 pub use tensor::Place;
 use tensor::{Dim, described};
@@ -88,7 +89,15 @@ impl Onnx {
     pub fn open(path: &Path) -> Result<Onnx, Error> {
         let file = File::open(path).map_err(|error| Error::new(path, format!("cannot be opened: {error}")))?;
         let length = file.metadata().map_err(|error| damaged(path, &error.to_string()))?.len();
-        let bytes = wire::read(file, length).map_err(|error| damaged(path, &error.to_string()))?;
+        Onnx::from_reader(file, length, path)
+    }
+
+    /// Reads `length` bytes of something that is not a file. `path` is named in errors, and its folder has external data.
+    ///
+    /// # Errors
+    /// Those of [`Onnx::open`].
+    pub fn from_reader(reader: impl Read + Seek, length: u64, path: &Path) -> Result<Onnx, Error> {
+        let bytes = wire::read(reader, length).map_err(|error| damaged(path, &error.to_string()))?;
         let document = ModelProto::decode(&bytes[..]).map_err(|error| damaged(path, &error.to_string()))?;
         let Some(graph) = &document.graph else { return Err(damaged(path, "it has no graph")) };
         let version =
@@ -171,9 +180,10 @@ impl Onnx {
         let (mut model, weights) = match is_open {
             false => self.at(graph, old, old, sizes)?,
             true => match self.widened(graph, asked, &sizes) {
-                Some(found) => found,
+                Ok(Some(found)) => found,
                 // The batch cannot be followed, so that shapes are found for it at once.
-                None => self.at(graph, asked, old, sizes)?,
+                Ok(None) => self.at(graph, asked, old, sizes)?,
+                Err(error) => self.at(graph, asked, old, sizes).map_err(|_| error)?,
             },
         };
         model.has_symbolic_batch = is_open;
@@ -181,16 +191,16 @@ impl Onnx {
     }
 
     /// Translates for a prime batch, and sets it afterwards. `None` if an operation mixes samples.
-    fn widened(&self, graph: &GraphProto, asked: u64, sizes: &Sizes) -> Option<(Model, Vec<Weight>)> {
-        let (model, weights) = self.at(graph, PRIME, 1, sizes.clone()).ok()?;
-        let batch = Batch::follow(&model)?;
+    fn widened(&self, graph: &GraphProto, asked: u64, sizes: &Sizes) -> Result<Option<(Model, Vec<Weight>)>, Error> {
+        let (model, weights) = self.at(graph, PRIME, 1, sizes.clone())?;
+        let Some(batch) = Batch::follow(&model) else { return Ok(None) };
         let origins = origins(&model);
         let is_shared = |&index: &usize| {
             model.nodes[index].outputs.iter().all(|&output| !matches!(origins[output], Origin::Sample))
         };
         let is_whole = batch.mixing.iter().all(is_shared);
-        let resized = batch.resized(&model, asked)?;
-        (is_whole && asked > 0).then_some((resized, weights))
+        let resized = batch.resized(&model, asked).filter(|_| is_whole && asked > 0);
+        Ok(resized.map(|resized| (resized, weights)))
     }
 
     fn at(&self, graph: &GraphProto, batch: u64, old: u64, mut sizes: Sizes) -> Result<(Model, Vec<Weight>), Error> {

@@ -50,12 +50,20 @@ pub(super) struct Role {
 #[derive(Default)]
 pub(super) struct Roles {
     roles: HashMap<String, Role>,
+    /// Keys of operands by the node that reads them, for tensors that modules of several keys read.
+    operands: HashMap<(String, usize), String>,
     nothing: Role,
 }
 
 impl Roles {
     pub(super) fn of(&self, name: &str) -> &Role {
         self.roles.get(name).unwrap_or(&self.nothing)
+    }
+
+    /// Returns the key that an operand has by its module, if other modules read the same tensor under other keys.
+    pub(super) fn operand(&self, node: &NodeProto, index: usize) -> Option<&str> {
+        let output = node.output.first()?;
+        if self.operands.is_empty() { None } else { self.operands.get(&(output.clone(), index)).map(|key| &key[..]) }
     }
 
     /// Finds the roles of the tensors of a graph.
@@ -86,6 +94,7 @@ impl Roles {
         for name in stored.chain(copies) {
             let Some(all) = readers.get(name) else { continue };
             let mut keys: Vec<String> = Vec::new();
+            let mut apart: Vec<((String, usize), String)> = Vec::new();
             let mut role = Role { is_turned: true, ..Role::default() };
             for &(node, index) in all.iter().filter(|(node, _)| node.op_type.as_deref() != Some("Identity")) {
                 let (suffix, is_turned) = match group_norm(node, index, &makers) {
@@ -113,10 +122,17 @@ impl Roles {
                     let is_leaf = module
                         .is_some_and(|module| module.class.starts_with(package(node.op_type.as_deref().unwrap_or(""))));
                     role.is_sure |= keys.is_empty() && is_leaf;
+                    if let (true, Some(output)) = (is_leaf, node.output.first()) {
+                        apart.push(((output.clone(), index), own.clone()));
+                    }
                     keys.push(beside(node, index, next).unwrap_or(own));
                 }
             }
             role.is_sure |= keys.iter().any(|key| key == name);
+            let is_apart = looks_like_key(name) && apart.iter().any(|(_, key)| *key == name);
+            if is_apart && apart.len() == keys.len() {
+                roles.operands.extend(apart.into_iter().filter(|(_, key)| *key != name));
+            }
             role.key = keys.into_iter().next().unwrap_or_default();
             roles.roles.insert(name.to_string(), role);
         }

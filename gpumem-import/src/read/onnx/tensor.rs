@@ -52,7 +52,7 @@ pub(super) fn described(kind: Option<&TypeProto>) -> Option<(Dtype, Vec<Dim>)> {
     Some((dtype(tensor.elem_type?)?, dims.collect::<Option<_>>()?))
 }
 
-/// Returns the shape of a tensor. `None` if a dimension is negative, or the tensor has 2^63 bytes or more.
+/// Returns the shape of a tensor. `None` if a dimension is negative, or the tensor has 2^62 bytes or more.
 pub(super) fn shape(tensor: &TensorProto) -> Option<(Dtype, Vec<u64>)> {
     let dtype = dtype(tensor.data_type?)?;
     let shape: Vec<u64> = tensor.dims.iter().map(|&dim| u64::try_from(dim).ok()).collect::<Option<_>>()?;
@@ -62,8 +62,10 @@ pub(super) fn shape(tensor: &TensorProto) -> Option<(Dtype, Vec<u64>)> {
 
 /// Returns the bytes of a tensor. `None` if they are 2^63 or more.
 pub(super) fn bytes(shape: &[u64], dtype: Dtype) -> Option<u64> {
-    let elements = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
-    elements.checked_mul(dtype.bytes()).filter(|bytes| *bytes < 1 << 63)
+    // Sizes of nothing are no licence for the others: products of some dimensions are taken, too.
+    let widest = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim.max(1)))?;
+    let bytes = widest.checked_mul(dtype.bytes().max(1)).filter(|bytes| *bytes < 1 << 62)?;
+    Some(if shape.contains(&0) { 0 } else { bytes })
 }
 
 /// The place of the bytes of a tensor.
@@ -117,16 +119,21 @@ pub(super) fn place(tensor: &TensorProto, file: &Path) -> Result<Option<Place>, 
 }
 
 impl Place {
-    /// Reads the bytes. `None` if the file is missing, shorter, or a link to somewhere outside of `folder`.
-    pub(super) fn read(&self, folder: &Path) -> Option<Vec<u8>> {
+    /// Returns the file, links followed. `None` if it is missing, no file, or outside of `folder`.
+    pub(super) fn inside(&self, folder: &Path) -> Option<PathBuf> {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let (inside, path) = (folder.canonicalize().ok()?, self.path.canonicalize().ok()?);
-        if self.length > LONGEST_TENSOR || !path.starts_with(inside) {
+        (path.starts_with(inside) && path.is_file()).then_some(path)
+    }
+
+    /// Reads the bytes. `None` if the file is missing, shorter, or a link to somewhere outside of `folder`.
+    pub(super) fn read(&self, folder: &Path) -> Option<Vec<u8>> {
+        if self.length > LONGEST_TENSOR {
             return None;
         }
-        let mut file = File::open(path).ok()?;
+        let mut file = File::open(self.inside(folder)?).ok()?;
         let end = self.offset.checked_add(self.length)?;
-        if !file.metadata().ok()?.is_file() || file.metadata().ok()?.len() < end {
+        if file.metadata().ok()?.len() < end {
             return None;
         }
         file.seek(SeekFrom::Start(self.offset)).ok()?;

@@ -99,7 +99,7 @@ struct Writer<'g> {
     constants: BTreeMap<String, TensorProto>,
     /// The name of each value.
     names: Vec<String>,
-    /// How often each name was asked for.
+    /// The number of times that each name was asked for.
     used: BTreeMap<String, usize>,
     /// Operations without a form in ONNX: their number, and the layer of the first one.
     unknown: BTreeMap<String, (usize, String)>,

@@ -108,6 +108,10 @@ impl Translator<'_> {
         let mut extra = call.ints("output_padding").unwrap_or_else(|| vec![0; axes.len()]);
         let given = call.ints("output_shape");
         extra.resize(axes.len(), 0);
+        let is_size = |size: &i64| (0..1 << 40).contains(size);
+        if !extra.iter().chain(given.iter().flatten()).all(is_size) || axes.iter().any(|&size| size > 1 << 40) {
+            return refuse("its sizes are none");
+        }
         let mut outputs = Vec::new();
         let mut padding = Vec::new();
         for axis in 0..axes.len() {

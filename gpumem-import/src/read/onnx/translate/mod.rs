@@ -9,6 +9,7 @@ mod recurrent;
 mod reductions;
 mod shapes;
 mod stored;
+mod ties;
 
 use super::names::{Roles, copied};
 use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto};
@@ -80,6 +81,8 @@ pub(super) struct Translator<'f> {
     stored_names: HashSet<&'f str>,
     pub(super) model: Model,
     pub(super) origins: Vec<Origin>,
+    /// Elements of constants that may still be evaluated.
+    budget: u64,
     pub(super) batch: Batch,
     /// True if sizes in the file may be those of another batch.
     is_widened: bool,
@@ -122,6 +125,7 @@ pub(super) fn translate<'f>(
         stored_names: graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()).collect(),
         model: Model::default(),
         origins: Vec::new(),
+        budget: fold::BUDGET,
         batch: Batch { size: batch, axes: Vec::new(), mixing: Vec::new(), makers: Vec::new() },
         is_widened: batch != old,
         old_batch: old,
@@ -140,6 +144,7 @@ pub(super) fn translate<'f>(
         steps: 0,
     };
     translator.whole(graph)?;
+    translator.tie(graph);
     let Translator { model, weights, .. } = translator;
     Ok(Translated { model, weights })
 }
@@ -274,8 +279,12 @@ impl<'f> Translator<'f> {
             return Ok(());
         }
         let mut inputs = Vec::with_capacity(node.input.len());
-        for name in &node.input {
-            inputs.push(self.read(name, names)?);
+        for (index, name) in node.input.iter().enumerate() {
+            let operand = self.roles.operand(node, index).and_then(|key| Some((key, *names.stored.get(&name[..])?)));
+            inputs.push(match operand.filter(|(_, tensor)| self.is_uniform(tensor)) {
+                Some((key, tensor)) => Some(self.merged(key, tensor, names)?),
+                None => self.read(name, names)?,
+            });
         }
         if inputs.iter().any(|input| matches!(input, Some(Bound::Unknown))) {
             self.leave(node, names, None);
@@ -386,6 +395,16 @@ impl<'f> Translator<'f> {
         outputs.collect()
     }
 
+    /// Returns a parameter that an exporter has merged with another one, since both have one number everywhere.
+    fn merged(&mut self, key: &str, tensor: &'f TensorProto, names: &mut Names<'f>) -> Result<Bound> {
+        if let Some(bound) = names.bound.get(key) {
+            return Ok(bound.clone());
+        }
+        let bound = Bound::Tensor(self.stored(key, tensor)?);
+        names.bound.insert(key.to_string(), bound.clone());
+        Ok(bound)
+    }
+
     /// Returns what a name stands for. `None` for the empty name of a missing argument.
     fn read(&mut self, name: &str, names: &mut Names<'f>) -> Result<Option<Bound>> {
         if name.is_empty() {
@@ -411,10 +430,10 @@ impl<'f> Translator<'f> {
         Ok(value)
     }
 
-    /// Adds a value. Refuses one of 2^63 bytes or more.
+    /// Adds a value. Refuses one of 2^62 bytes or more.
     pub(super) fn define(&mut self, name: &str, dtype: Dtype, shape: Vec<u64>) -> Result<ValueId> {
         if tensor::bytes(&shape, dtype).is_none() {
-            return refuse(format!("the tensor `{name}` has 2^63 bytes or more; choose a smaller batch"));
+            return refuse(format!("the tensor `{name}` has 2^62 bytes or more; choose a smaller batch"));
         }
         let count = self.taken.entry(name.to_string()).or_insert(0);
         *count += 1;
@@ -459,7 +478,7 @@ impl<'f> Translator<'f> {
             modules: self.scope.modules.clone(),
             has_gradient: true,
         };
-        fold::trace(&self.model, &node, &mut self.origins);
+        fold::trace(&self.model, &node, &mut self.origins, &mut self.budget);
         for &output in &made {
             self.makers.insert(output, self.model.nodes.len());
         }

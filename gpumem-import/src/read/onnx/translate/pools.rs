@@ -33,6 +33,9 @@ impl Window {
                 for axis in 0..axes {
                     let (size, step) = (sizes[axis] as i64, stride[axis]);
                     let span = (kernel[axis] as i64 - 1) * dilation[axis] + 1;
+                    if size > 1 << 40 {
+                        return refuse("its image is too large");
+                    }
                     let total = (((size + step - 1) / step - 1) * step + span - size).max(0);
                     let (less, more) = (total / 2, total - total / 2);
                     sides.push(if mode == "SAME_UPPER" { (less, more) } else { (more, less) });

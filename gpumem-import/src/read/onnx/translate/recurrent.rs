@@ -47,7 +47,7 @@ impl Translator<'_> {
         let (&[outer, inner, _], &[_, _, hidden]) = (&self.dims(value)[..], &self.dims(turns)[..]) else {
             return refuse("it reads no sequences");
         };
-        let (steps, batch) = if is_first { (inner, outer) } else { (outer, inner) };
+        let batch = if is_first { outer } else { inner };
         let params = self.params(call, kind, [directions, hidden], [table, turns])?;
         let mut states = Vec::new();
         for index in if kind.op == "lstm" { 5..7 } else { 5..6 } {
@@ -85,7 +85,6 @@ impl Translator<'_> {
         for &state in &made[1..] {
             results.push(if is_first { self.permuted(state, &[1, 0, 2])? } else { state });
         }
-        debug_assert!(steps > 0 || outer == 0 || inner == 0 || self.dims(whole).contains(&0));
         Ok(results)
     }
 
@@ -184,11 +183,12 @@ impl Translator<'_> {
         {
             return Ok(found);
         }
-        let expected = shapes.iter().map(|shape| shape.iter().product::<u64>()).sum::<u64>();
+        let size = |shape: &Vec<u64>| shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+        let expected = shapes.iter().map(size).try_fold(0u64, |sum, size| sum.checked_add(size?));
         let (true, Some(index)) = (is_whole, self.owners.get(&value).copied()) else {
             return refuse("its weights are computed from others");
         };
-        if self.model.values[value].elements() != Some(expected) {
+        if expected.is_none() || self.model.values[value].elements() != expected {
             return refuse("its weights have another shape than its states");
         }
         let (initializer, dtype) = (self.model.values[value].name.clone(), self.dtype(value));

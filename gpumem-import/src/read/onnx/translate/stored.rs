@@ -68,6 +68,15 @@ impl<'f> Translator<'f> {
         if wide.len() != shape.len() { self.reshaped(value, wide) } else { Ok(value) }
     }
 
+    /// True for a tensor that has one number everywhere, as parameters have before training.
+    pub(super) fn is_uniform(&self, tensor: &TensorProto) -> bool {
+        let read = tensor::shape(tensor)
+            .filter(|(_, shape)| shape.len() == 1)
+            .and_then(|(dtype, shape)| fold::Tensor::read(&tensor::data(tensor, self.path)?, &shape, dtype));
+        let numbers = read.map(|tensor| tensor.numbers()).unwrap_or_default();
+        numbers.split_first().is_some_and(|(first, rest)| rest.iter().all(|number| number == first))
+    }
+
     /// Returns a key that no other tensor has.
     pub(super) fn unique(&mut self, key: String) -> String {
         let mut name = key.clone();
