@@ -34,9 +34,13 @@ pub fn run(arguments: &Import) -> Result<ExitCode, Failure> {
             );
         }
     };
+    let notes = table::notes(&imported.notes);
+    if !notes.is_empty() {
+        say(notes.trim_end());
+    }
     if let Some(weights) = &arguments.weights {
         refuse_existing(weights, arguments.force)?;
-        let count = gpumem_import::weights::write(&arguments.file, weights)?;
+        let count = gpumem_import::weights::write(&arguments.file, &imported.weights(), weights)?;
         say(&format!("wrote {count} tensors to {}", weights.display()));
     }
     match &arguments.output {
@@ -84,7 +88,8 @@ fn options(arguments: &Import) -> Result<tree::Options, Failure> {
     })
 }
 
-fn refuse_existing(path: &Path, may_replace: bool) -> Result<(), Failure> {
+/// Fails if a file exists that must not be replaced.
+pub fn refuse_existing(path: &Path, may_replace: bool) -> Result<(), Failure> {
     match path.exists() && !may_replace {
         true => Err(format!("{} exists; `--force` replaces it", path.display()).into()),
         false => Ok(()),

@@ -8,6 +8,7 @@ mod artefacts;
 mod built;
 mod cards;
 mod diff;
+mod export;
 mod facts;
 mod files;
 mod fit;
@@ -49,6 +50,7 @@ fn run() -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),

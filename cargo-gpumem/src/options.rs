@@ -41,6 +41,8 @@ pub enum Command {
                       `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`."
     )]
     Import(Import),
+    /// Writes the forward pass of a network as an ONNX file, with weights of a safetensors file.
+    Export(Export),
     /// Shows the layers and the budget of one network, and the tensors that are alive at its peak.
     Show(Show),
     /// Compares every network with itself at another revision.
@@ -283,6 +285,24 @@ pub struct Import {
     /// Replace files that exist
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Args)]
+pub struct Export {
+    /// Name of the network, or a file such as `src/net.rs`; may be left out if there is one only
+    #[arg(value_name = "NETWORK")]
+    pub network: Option<String>,
+    /// The ONNX file to write
+    #[arg(short, long, value_name = "PATH")]
+    pub output: PathBuf,
+    /// The weights: a file of safetensors, as `save_weights` writes it
+    #[arg(long, value_name = "PATH")]
+    pub weights: PathBuf,
+    /// Replace a file that exists
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub build: Build,
 }
 
 #[derive(Args)]

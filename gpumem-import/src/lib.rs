@@ -31,12 +31,16 @@ use std::path::Path;
 /// # Errors
 /// Refuses files of another format, damaged ones, and those of a version that is not read.
 pub fn open(path: &Path, is_for_inference: bool) -> Result<Model, Error> {
-    let mut first = [0; 4];
-    let read = File::open(path).and_then(|mut file| file.read(&mut first));
-    let count = read.map_err(|error| Error::new(path, format!("cannot be read: {error}")))?;
-    // A zip archive, as `torch.export.save` writes it.
-    if first[..count].starts_with(b"PK") {
+    if is_archive(path)? {
         return Pt2::open(path)?.model(None, &[]);
     }
     Onnx::open(path)?.for_inference(is_for_inference).model(None, &[])
+}
+
+/// True for a zip archive, as `torch.export.save` writes it.
+fn is_archive(path: &Path) -> Result<bool, Error> {
+    let mut first = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read(&mut first));
+    let count = read.map_err(|error| Error::new(path, format!("cannot be read: {error}")))?;
+    Ok(first[..count] == *b"PK")
 }

@@ -1,6 +1,6 @@
 //! Answers for models in files as JSON: the keys of networks in crates, and those of the file.
 
-use super::{Model, PyTorch};
+use super::{Missing, Model, PyTorch};
 use crate::answer::{Answer, Answers};
 use crate::fit::json::{VERSION, answer, left_out};
 use serde_json::{Value, json};
@@ -27,14 +27,11 @@ pub fn as_json(models: &[Model], found: &Answers) -> Value {
 }
 
 fn of_model(model: &Model) -> Value {
-    let missing = model.missing.iter().map(|missing| {
-        json!({
-            "operation": missing.operation,
-            "count": missing.count,
-            "first": missing.first,
-            "why": missing.why,
-        })
-    });
+    let list = |all: &[Missing]| {
+        let one =
+            |it: &Missing| json!({ "operation": it.operation, "count": it.count, "first": it.first, "why": it.why });
+        all.iter().map(one).collect::<Vec<_>>()
+    };
     json!({
         "file": model.file,
         "name": model.name,
@@ -43,7 +40,8 @@ fn of_model(model: &Model) -> Value {
         "flops_forward": model.flops_forward,
         "operations": model.operations,
         "expressible": model.missing.is_empty(),
-        "not_expressible": missing.collect::<Vec<_>>(),
+        "not_expressible": list(&model.missing),
+        "differences": list(&model.notes),
         "pytorch": match &model.pytorch {
             Ok(pytorch) => of_pytorch(model, pytorch),
             Err(why) => json!({ "why": why }),

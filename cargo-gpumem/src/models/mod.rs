@@ -42,6 +42,8 @@ pub struct Model {
     pub operations: usize,
     /// The operations that the language does not have.
     pub missing: Vec<Missing>,
+    /// Operations that the network has in another way.
+    pub notes: Vec<Missing>,
     /// The budget on the first device.
     pub budget: Option<Budget>,
     /// The prediction of PyTorch's memory, or the reason why there is none.
@@ -53,7 +55,8 @@ pub fn is_file(argument: &str) -> bool {
     is_source(argument) || ends(argument, "pt2") || ends(argument, "onnx")
 }
 
-fn is_source(argument: &str) -> bool {
+/// True if an argument names a file of Rust.
+pub fn is_source(argument: &str) -> bool {
     ends(argument, "rs")
 }
 
@@ -150,6 +153,7 @@ fn model(
         flops_forward: step.map(|step| step.plan.macs().saturating_mul(2)),
         operations: imported.operations,
         missing: imported.missing,
+        notes: imported.notes,
         // A plan of the largest batch is in the table of cards.
         budget: budget.filter(|_| !arguments.settings.takes_largest()),
         pytorch: predicted.and_then(|predicted| predicted.at(batch, devices)),

@@ -4,7 +4,7 @@ use crate::Failure;
 use gpumem_import::batch;
 use gpumem_import::lift::{Lifted, Unknown, lift};
 use gpumem_import::model::Model;
-use gpumem_import::tree;
+use gpumem_import::{tree, weights};
 use gpumem_language::source::Mistake;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,12 +31,23 @@ pub struct Imported {
     /// The network as source. `None` if it cannot be written.
     pub source: Option<String>,
     pub missing: Vec<Missing>,
+    /// Operations that the network has in another way than the model.
+    pub notes: Vec<Missing>,
     pub operations: usize,
+    renamed: Vec<(String, String)>,
     batch: batch::Batch,
     lifted: Lifted,
 }
 
 impl Imported {
+    /// Returns what the network has otherwise than the state dict of the model.
+    pub fn weights(&self) -> weights::Plan {
+        let resolved = self.source.as_ref().and_then(|source| gpumem_language::source::resolve(source).ok());
+        let parameters = resolved.iter().flat_map(|resolved| &resolved.graph.parameters);
+        let shapes = parameters.map(|parameter| (parameter.name.as_str(), parameter.shape.dims()));
+        weights::Plan::new(&self.lifted, &self.renamed, shapes)
+    }
+
     /// Returns the modules that can be said as networks of their own, in one source. Empty if there are none.
     pub fn parts(&self, options: &tree::Options) -> String {
         let mut text = String::new();
@@ -63,25 +74,41 @@ pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Re
         return Err(format!("{}: {why}", path.display()).into());
     };
     let lifted = lift(&model, &batch);
-    let mut missing = kinds(&lifted);
-    let source = match missing.is_empty() {
+    let mut missing = kinds(&lifted.unknown);
+    let written = match missing.is_empty() {
         true => written(&model, &batch, &lifted, options).map_err(|why| missing.push(whole(why))).ok(),
         false => None,
     };
-    Ok(Imported { model, parameters, source, missing, operations, batch, lifted })
+    let (source, renamed) = written.unzip();
+    let notes = kinds(&lifted.notes);
+    Ok(Imported {
+        model,
+        parameters,
+        source,
+        missing,
+        notes,
+        operations,
+        renamed: renamed.unwrap_or_default(),
+        batch,
+        lifted,
+    })
 }
 
 /// Writes a model that was lifted whole, with functions and repeats; as one list of layers if those cannot be read again.
-fn written(model: &Model, batch: &batch::Batch, lifted: &Lifted, options: &tree::Options) -> Result<String, String> {
+fn written(model: &Model, batch: &batch::Batch, lifted: &Lifted, options: &tree::Options) -> Result<Written, String> {
     let network = tree::Network::new(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?;
     let text = network.to_string();
-    let Err(mistakes) = gpumem_language::source::resolve(&text) else { return Ok(text) };
-    let flat = tree::Network::flat(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?.to_string();
-    match gpumem_language::source::resolve(&flat) {
-        Ok(_) => Ok(flat),
+    let Err(mistakes) = gpumem_language::source::resolve(&text) else { return Ok((text, network.renamed)) };
+    let flat = tree::Network::flat(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?;
+    let flat_text = flat.to_string();
+    match gpumem_language::source::resolve(&flat_text) {
+        Ok(_) => Ok((flat_text, flat.renamed)),
         Err(_) => Err(said(&mistakes, &text)),
     }
 }
+
+/// A source, and the parameters that have another name in the state dict: their names and their keys.
+type Written = (String, Vec<(String, String)>);
 
 /// Returns mistakes with their lines.
 fn said(mistakes: &[Mistake], text: &str) -> String {
@@ -96,9 +123,9 @@ fn whole(why: String) -> Missing {
 }
 
 /// Returns the operations that are missing by kind, the most frequent first.
-fn kinds(lifted: &Lifted) -> Vec<Missing> {
+fn kinds(all: &[Unknown]) -> Vec<Missing> {
     let mut kinds: BTreeMap<(&str, &str), Missing> = BTreeMap::new();
-    for Unknown { op, place, reason, .. } in &lifted.unknown {
+    for Unknown { op, place, reason, .. } in all {
         let missing = || Missing { operation: op.clone(), count: 0, first: place.clone(), why: reason.clone() };
         kinds.entry((op, reason)).or_insert_with(missing).count += 1;
     }

@@ -29,6 +29,7 @@ fn of_model(model: &Model) -> String {
         flops.unwrap_or_default(),
     );
     text += &missing(&model.missing, model.operations);
+    text += &notes(&model.notes);
     text += &needs(model);
     text + &cards(model)
 }
@@ -61,6 +62,14 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
         text += &format!("  and {more} further kinds: `--format json` lists them\n");
     }
     text
+}
+
+/// Returns what the network has in another way than the model.
+pub fn notes(all: &[Missing]) -> String {
+    let line =
+        |note: &Missing| format!("  {}, {} times, first in {}: {}\n", note.operation, note.count, note.first, note.why);
+    let lines: String = all.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nthe network differs from the model:\n{lines}") }
 }
 
 /// Returns the bytes that a step needs, in PyTorch and in gpumem.

@@ -35,7 +35,9 @@ fn a_model_has_answers_beside_pytorch() {
     let pytorch = |key: &str| of_file["pytorch"][key].as_u64().unwrap();
     // Parameters, gradients and two moments of f32.
     assert!(pytorch("states") > 3 * 4 * 3_774_024, "{of_file}");
-    assert!(pytorch("reserved") >= pytorch("reserved_expandable") && pytorch("reserved_expandable") >= pytorch("allocated"));
+    assert!(
+        pytorch("reserved") >= pytorch("reserved_expandable") && pytorch("reserved_expandable") >= pytorch("allocated")
+    );
     let categories = of_file["pytorch"]["categories"].as_object().unwrap();
     assert_eq!(categories.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), pytorch("allocated"));
 }
@@ -111,7 +113,10 @@ fn tables_are_for_people() {
 fn a_source_is_written_once_unless_it_is_forced() {
     let _alone = alone();
     let (source, _) = printed(&["import", &model("alexnet"), "--optimizer", "sgd", "--cards", "t4", "--name", "mine"]);
-    assert!(source.contains("pub struct Mine;") && source.contains("cards: [T4]") && source.contains("Sgd"), "{source}");
+    assert!(
+        source.contains("pub struct Mine;") && source.contains("cards: [T4]") && source.contains("Sgd"),
+        "{source}"
+    );
     let path = FIXTURE.join("once.rs");
     let _ = std::fs::remove_file(&path);
     let path = path.to_str().unwrap();

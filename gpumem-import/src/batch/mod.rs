@@ -51,7 +51,12 @@ impl Batch {
     /// Returns `None` if the first input has no dimension, or one of a single sample: then it cannot be told from other dimensions of 1.
     pub fn follow(model: &Model) -> Option<Batch> {
         let size = model.batch.filter(|&batch| batch > 1)?;
-        let mut batch = Batch { size, axes: vec![None; model.values.len()], mixing: Vec::new(), makers: vec![None; model.values.len()] };
+        let mut batch = Batch {
+            size,
+            axes: vec![None; model.values.len()],
+            mixing: Vec::new(),
+            makers: vec![None; model.values.len()],
+        };
         for &input in &model.inputs {
             if model.values[input].shape.first() == Some(&size) {
                 batch.axes[input] = Some(Axis::of(0));
@@ -78,7 +83,8 @@ impl Batch {
             self.axes[output] = axis.filter(|axis| self.is_dimension(*axis, &model.values[output]));
         }
         // A change in place is seen by all that read the first argument afterwards.
-        if let (true, Some(first), Some(&output)) = (node.op.ends_with('_'), node.tensors().next(), node.outputs.first())
+        if let (true, Some(first), Some(&output)) =
+            (node.op.ends_with('_'), node.tensors().next(), node.outputs.first())
             && model.values[first].shape == model.values[output].shape
             && self.axes[first].is_none()
         {

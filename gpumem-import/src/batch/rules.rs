@@ -14,12 +14,15 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
     let one = |axis: Option<Axis>| Ok(vec![axis]);
     let op = node.op.strip_suffix('_').unwrap_or(&node.op);
     match op {
-        "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "squeeze" | "unsqueeze" | "reshape_as" | "view_as"
-        | "atleast_1d" => one(rule.reshaped()?),
-        "transpose" | "t" | "permute" | "movedim" | "moveaxis" | "swapaxes" | "swapdims" | "adjoint" | "numpy_T" | "mT" | "mH" => one(rule.permuted()?),
+        "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "squeeze" | "unsqueeze" | "reshape_as"
+        | "view_as" | "atleast_1d" => one(rule.reshaped()?),
+        "transpose" | "t" | "permute" | "movedim" | "moveaxis" | "swapaxes" | "swapdims" | "adjoint" | "numpy_T"
+        | "mT" | "mH" => one(rule.permuted()?),
         "select" | "unbind" => one(rule.removed(&[rule.dim("dim", 0)])?),
-        "sum" | "mean" | "amax" | "amin" | "max" | "min" | "argmax" | "argmin" | "var" | "std" | "var_mean" | "std_mean" | "prod"
-        | "any" | "all" | "linalg_vector_norm" | "norm" | "logsumexp" | "median" | "mode" => one(rule.reduced()?),
+        "sum" | "mean" | "amax" | "amin" | "max" | "min" | "argmax" | "argmin" | "var" | "std" | "var_mean"
+        | "std_mean" | "prod" | "any" | "all" | "linalg_vector_norm" | "norm" | "logsumexp" | "median" | "mode" => {
+            one(rule.reduced()?)
+        }
         "matmul" | "bmm" | "mm" | "mv" | "dot" => one(rule.product(&rule.inputs())?),
         "addmm" | "baddbmm" | "addbmm" => one(rule.product(&rule.inputs()[1..])?),
         "linear" | "bilinear" => one(rule.of("input").or(rule.of("input1"))),
@@ -29,9 +32,8 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
         "index" => one(rule.indexed()?),
         "index_select" => rule.along(rule.of("self"), rule.dim("dim", 0)),
         "gather" | "take_along_dim" => rule.along(rule.of("index").or(rule.of("indices")), rule.dim("dim", 0)),
-        "softmax" | "_softmax" | "log_softmax" | "cumsum" | "cumprod" | "sort" | "topk" | "argsort" | "logcumsumexp" | "diff" => {
-            rule.along(rule.of("self"), rule.dim("dim", -1))
-        }
+        "softmax" | "_softmax" | "log_softmax" | "cumsum" | "cumprod" | "sort" | "topk" | "argsort"
+        | "logcumsumexp" | "diff" => rule.along(rule.of("self"), rule.dim("dim", -1)),
         "flip" | "roll" => match rule.dims("dims") {
             Some(dims) if rule.of("self").is_some_and(|axis| dims.contains(&axis.dim)) => Err(Mixes),
             _ => one(rule.of("self")),
@@ -44,14 +46,15 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch, makers: &[Optio
         "repeat_interleave" => one(rule.interleaved()?),
         "im2col" | "col2im" => one(rule.kept()?),
         "unfold" => rule.along(rule.of("self"), rule.dim("dimension", 0)),
-        "zeros" | "ones" | "full" | "empty" | "rand" | "randn" | "randint" | "arange" | "new_zeros" | "new_ones" | "new_full"
-        | "new_empty" => one(rule.created()),
+        "zeros" | "ones" | "full" | "empty" | "rand" | "randn" | "randint" | "arange" | "new_zeros" | "new_ones"
+        | "new_full" | "new_empty" => one(rule.created()),
         "scaled_dot_product_attention" => one(rule.attended()?),
         "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => Ok(rule.recurrent()),
         "histc" | "bincount" | "unique" | "nonzero" | "unique_consecutive" => Err(Mixes),
-        "batch_norm" | "layer_norm" | "group_norm" | "instance_norm" | "rms_norm" | "native_layer_norm" | "native_batch_norm"
-        | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d" | "convolution" | "_convolution" | "pad"
-        | "slice" | "narrow" | "split" | "split_with_sizes" | "chunk" | "tensor_split" | "one_hot" | "scatter" | "scatter_add" | "index_put"
+        "batch_norm" | "layer_norm" | "group_norm" | "instance_norm" | "rms_norm" | "native_layer_norm"
+        | "native_batch_norm" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d"
+        | "conv_transpose3d" | "convolution" | "_convolution" | "pad" | "slice" | "narrow" | "split"
+        | "split_with_sizes" | "chunk" | "tensor_split" | "one_hot" | "scatter" | "scatter_add" | "index_put"
         | "index_add" | "masked_select" => one(rule.kept()?),
         _ if op.contains("pool") || op.starts_with("upsample") || op.starts_with("pixel_") => one(rule.kept()?),
         _ => one(rule.broadcast()?),
@@ -91,7 +94,17 @@ pub(crate) fn order(node: &Node, rank: usize) -> Vec<usize> {
     };
     let usual = if matches!(&node.op[..], "t" | "numpy_T") { 0 } else { -2 };
     let (a, b) = (one(["dim0", "axis0"], usual), one(["dim1", "axis1"], -1));
-    (0..rank).map(|dim| if dim == a { b } else if dim == b { a } else { dim }).collect()
+    (0..rank)
+        .map(|dim| {
+            if dim == a {
+                b
+            } else if dim == b {
+                a
+            } else {
+                dim
+            }
+        })
+        .collect()
 }
 
 struct Rule<'m> {
@@ -155,7 +168,11 @@ impl Rule<'_> {
         let mut below = 1;
         for (dim, &size) in self.output().iter().enumerate().rev() {
             let above = below * size;
-            if below <= inner && inner * self.batch.size <= above && inner % below == 0 && above % (inner * self.batch.size) == 0 {
+            if below <= inner
+                && inner * self.batch.size <= above
+                && inner % below == 0
+                && above % (inner * self.batch.size) == 0
+            {
                 return Ok(Some(Axis { dim, before: above / (inner * self.batch.size), after: inner / below }));
             }
             below = above;
@@ -402,7 +419,9 @@ impl Rule<'_> {
         let mut found = None;
         for name in ["query", "key", "value"] {
             let (Some(value), Some(axis)) = (self.node.tensor(name), self.of(name)) else { continue };
-            let Some(dim) = (self.output().len() + axis.dim).checked_sub(self.shape(value).len()) else { return Err(Mixes) };
+            let Some(dim) = (self.output().len() + axis.dim).checked_sub(self.shape(value).len()) else {
+                return Err(Mixes);
+            };
             if dim + 2 >= self.output().len() || found.is_some_and(|found| found != axis.at(dim)) {
                 return Err(Mixes);
             }

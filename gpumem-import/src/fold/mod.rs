@@ -33,11 +33,28 @@ impl Origin {
 
 /// Operations that draw random numbers.
 const RANDOM: [&str; 10] = [
-    "rand", "randn", "rand_like", "randn_like", "randint", "bernoulli", "uniform", "normal", "exponential", "randperm",
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "randint",
+    "bernoulli",
+    "uniform",
+    "normal",
+    "exponential",
+    "randperm",
 ];
 /// Operations that read an input's shape and type, and none of its numbers.
 const LIKE: [&str; 9] = [
-    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "new_tensor",
 ];
 
 /// Returns the origin of every value of a model.
@@ -150,7 +167,9 @@ impl Call<'_> {
             Argument::Int(number) => Some(*number as f64),
             Argument::Float(number) => Some(*number),
             Argument::Bool(number) => Some(f64::from(u8::from(*number))),
-            Argument::Tensor(value) => self.of(*value).filter(|tensor| tensor.shape.is_empty())?.numbers().first().copied(),
+            Argument::Tensor(value) => {
+                self.of(*value).filter(|tensor| tensor.shape.is_empty())?.numbers().first().copied()
+            }
             _ => None,
         }
     }

@@ -17,7 +17,8 @@ pub(super) fn evaluate(model: &Model, node: &Node, origins: &[Origin]) -> Option
         None => several(&call, &node.op)?,
     };
     // The file says of which shape a result is; another one would be a mistake here.
-    let is_right = |(index, tensor): (usize, &Tensor)| call.output(index).is_some_and(|(_, shape)| shape == tensor.shape);
+    let is_right =
+        |(index, tensor): (usize, &Tensor)| call.output(index).is_some_and(|(_, shape)| shape == tensor.shape);
     found.iter().enumerate().all(is_right).then_some(found)
 }
 
@@ -40,7 +41,8 @@ fn several(call: &Call<'_>, op: &str) -> Option<Vec<Tensor>> {
         }
         "meshgrid" => {
             let axes: Vec<Tensor> = call.tensors("tensors")?.into_iter().collect::<Option<_>>()?;
-            let is_xy = matches!(call.node.argument("indexing"), Some(crate::model::Argument::Text(text)) if text == "xy");
+            let is_xy =
+                matches!(call.node.argument("indexing"), Some(crate::model::Argument::Text(text)) if text == "xy");
             let place = |axis: usize| match (is_xy, axis) {
                 (true, 0) => 1,
                 (true, 1) => 0,
@@ -72,7 +74,9 @@ fn index(dim: i64, rank: usize) -> Option<usize> {
 fn created(call: &Call<'_>, op: &str) -> Option<Tensor> {
     let (dtype, shape) = call.output(0)?;
     match op {
-        "zeros" | "zeros_like" | "new_zeros" | "empty" | "empty_like" | "new_empty" | "zero" => Tensor::full(0.0, shape, dtype),
+        "zeros" | "zeros_like" | "new_zeros" | "empty" | "empty_like" | "new_empty" | "zero" => {
+            Tensor::full(0.0, shape, dtype)
+        }
         "ones" | "ones_like" | "new_ones" => Tensor::full(1.0, shape, dtype),
         "full" | "full_like" | "new_full" => Tensor::full(call.number("fill_value")?, shape, dtype),
         "fill" => Tensor::full(call.number("value")?, shape, dtype),
@@ -106,7 +110,9 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
     let tensor = call.tensor("self").or_else(|| call.tensor("input"))?;
     let rank = tensor.shape.len();
     match op {
-        "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "reshape_as" | "view_as" | "squeeze" => tensor.reshape(shape),
+        "view" | "reshape" | "_unsafe_view" | "flatten" | "unflatten" | "reshape_as" | "view_as" | "squeeze" => {
+            tensor.reshape(shape)
+        }
         "unsqueeze" => {
             let dim = index(call.integer("dim", 0), rank + 1)?;
             let (mut shape, mut strides) = (tensor.shape.clone(), tensor.strides().to_vec());
@@ -124,7 +130,17 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
                 Some(dims) => dims.into_iter().map(|dim| index(dim, rank)).collect::<Option<_>>()?,
                 None => {
                     let (a, b) = (index(call.integer("dim0", 0), rank)?, index(call.integer("dim1", -1), rank)?);
-                    (0..rank).map(|dim| if dim == a { b } else if dim == b { a } else { dim }).collect()
+                    (0..rank)
+                        .map(|dim| {
+                            if dim == a {
+                                b
+                            } else if dim == b {
+                                a
+                            } else {
+                                dim
+                            }
+                        })
+                        .collect()
                 }
             };
             let shape = order.iter().map(|&dim| tensor.shape[dim]).collect();
@@ -143,7 +159,13 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
                     let start = call.integer("start", 0);
                     slice(&tensor, dim, start, start + call.integer("length", 0), 1)
                 }
-                _ => slice(&tensor, dim, call.integer("start", 0), call.integer("end", i64::MAX), call.integer("step", 1)),
+                _ => slice(
+                    &tensor,
+                    dim,
+                    call.integer("start", 0),
+                    call.integer("end", i64::MAX),
+                    call.integer("step", 1),
+                ),
             }
         }
         "flip" | "roll" => {
@@ -232,7 +254,12 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
             };
             let later = slice(&whole, dim, 1, i64::MAX, 1)?;
             let earlier = slice(&whole, dim, 0, -1, 1)?;
-            combined(&later, &earlier, dtype, |a, b| if dtype == Dtype::Bool { f64::from(u8::from(a != b)) } else { a - b })
+            combined(
+                &later,
+                &earlier,
+                dtype,
+                |a, b| if dtype == Dtype::Bool { f64::from(u8::from(a != b)) } else { a - b },
+            )
         }
         _ => None,
     }
@@ -331,7 +358,10 @@ fn put(call: &Call<'_>, tensor: &Tensor) -> Option<Tensor> {
         }
         _ => {
             let shape = indices.iter().flatten().try_fold(Vec::new(), |shape, index| common(&shape, &index.shape))?;
-            if indices.iter().any(is_mask) || indices.len() != tensor.shape.len() || indices.iter().any(|index| index.is_none()) {
+            if indices.iter().any(is_mask)
+                || indices.len() != tensor.shape.len()
+                || indices.iter().any(|index| index.is_none())
+            {
                 return None;
             }
             let places = positions(call, tensor, &shape)?;
@@ -361,7 +391,8 @@ fn positions(call: &Call<'_>, tensor: &Tensor, shape: &[u64]) -> Option<Vec<usiz
     (0..elements(shape)?)
         .map(|at| {
             let here = |dim: usize| Some(at / outer.get(dim)? % shape[dim].max(1));
-            let picked = (0..block.len()).map(|dim| Some(here(start + dim)? * inner[dim])).sum::<Option<u64>>()? as usize;
+            let picked =
+                (0..block.len()).map(|dim| Some(here(start + dim)? * inner[dim])).sum::<Option<u64>>()? as usize;
             let mut place = 0;
             let mut kept = 0;
             for dim in 0..tensor.shape.len() {
@@ -474,9 +505,38 @@ fn elementwise(call: &Call<'_>, op: &str) -> Option<Tensor> {
 }
 
 const BINARY: [&str; 32] = [
-    "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "eq", "ne",
-    "lt", "le", "gt", "ge", "logical_and", "__and__", "bitwise_and", "logical_or", "__or__", "bitwise_or", "logical_xor", "__xor__",
-    "bitwise_xor", "outer", "ger", "matmul", "max", "min",
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "true_divide",
+    "floor_divide",
+    "remainder",
+    "fmod",
+    "pow",
+    "maximum",
+    "minimum",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "__and__",
+    "bitwise_and",
+    "logical_or",
+    "__or__",
+    "bitwise_or",
+    "logical_xor",
+    "__xor__",
+    "bitwise_xor",
+    "outer",
+    "ger",
+    "matmul",
+    "max",
+    "min",
 ];
 
 fn reduced(call: &Call<'_>, op: &str) -> Option<Tensor> {

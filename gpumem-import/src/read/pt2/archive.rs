@@ -33,7 +33,7 @@ impl Archive {
         let suffix = "models/model.json";
         let prefix = zip.file_names().find_map(|name| Some(name.ok()?.strip_suffix(suffix)?.to_string()));
         let Some(prefix) = prefix else {
-                let is_state = zip.file_names().any(|name| name.is_ok_and(|name| name.ends_with("data.pkl")));
+            let is_state = zip.file_names().any(|name| name.is_ok_and(|name| name.ends_with("data.pkl")));
             return Err(Error::new(path, if is_state { STATE_DICT } else { NO_MODEL }));
         };
         Ok(Archive { path: path.into(), zip, prefix, left: MOST_DATA })
@@ -121,5 +121,8 @@ const NO_MODEL: &str = "is an archive without `models/model.json`, so not one of
      `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`";
 
 pub(super) fn damaged(path: &Path, what: &str) -> Error {
-    Error::new(path, format!("is damaged, or no archive of `torch.export.save`: {what}; copy it again, or export it again"))
+    Error::new(
+        path,
+        format!("is damaged, or no archive of `torch.export.save`: {what}; copy it again, or export it again"),
+    )
 }

@@ -56,12 +56,7 @@ fn bytes(value: &Value) -> Option<u64> {
 }
 
 /// Converts a document.
-pub(super) fn model(
-    document: &Document,
-    stored: &[Stored],
-    symbols: &Symbols,
-    path: &Path,
-) -> Result<Model, Error> {
+pub(super) fn model(document: &Document, stored: &[Stored], symbols: &Symbols, path: &Path) -> Result<Model, Error> {
     let version = document.schema_version;
     let torch = document.torch_version.as_ref().map(|version| format!(", PyTorch {version}")).unwrap_or_default();
     let mut converter = Converter {
@@ -219,7 +214,12 @@ impl Converter<'_> {
         found.ok_or_else(|| self.damaged(&format!("the tensor `{name}` is read before it is written")))
     }
 
-    fn input(&mut self, spec: &InputSpec, scope: &mut Scope<'_>, records: &HashMap<&str, &Stored>) -> Result<(), Error> {
+    fn input(
+        &mut self,
+        spec: &InputSpec,
+        scope: &mut Scope<'_>,
+        records: &HashMap<&str, &Stored>,
+    ) -> Result<(), Error> {
         let (name, key, kind) = match spec {
             InputSpec::UserInput { arg: Arg::AsTensor(tensor) } => {
                 let value = self.define(&tensor.name, scope)?;
@@ -248,7 +248,10 @@ impl Converter<'_> {
     fn nodes(&mut self, scope: &mut Scope<'_>, has_gradient: bool, depth: u32) -> Result<(), Error> {
         for node in &scope.graph.nodes {
             if self.model.nodes.len() >= MOST_NODES {
-                return Err(Error::new(self.path, format!("has more than {MOST_NODES} operations; export a part of it")));
+                return Err(Error::new(
+                    self.path,
+                    format!("has more than {MOST_NODES} operations; export a part of it"),
+                ));
             }
             if let Some(name) = node.target.strip_prefix("torch.ops.higher_order.") {
                 self.higher_order(name, node, scope, has_gradient, depth)?;
@@ -297,7 +300,9 @@ impl Converter<'_> {
         let refuse = |what: &str| {
             Error::new(
                 self.path,
-                format!("runs `{name}`{what}; export the model with `strict=False`, or without control flow that depends on data"),
+                format!(
+                    "runs `{name}`{what}; export the model with `strict=False`, or without control flow that depends on data"
+                ),
             )
         };
         let (flag, rest) = match (name, &node.inputs[..]) {
@@ -403,7 +408,9 @@ fn integer(size: &SymInt, symbols: &Symbols) -> Option<i64> {
 }
 
 fn unknown_size(name: &str) -> String {
-    format!("the size `{name}` depends on data, and memory for it is not known before a run; export the model with fixed sizes")
+    format!(
+        "the size `{name}` depends on data, and memory for it is not known before a run; export the model with fixed sizes"
+    )
 }
 
 /// Converts the description of a tensor. The error says what is wrong with it.

@@ -108,7 +108,8 @@ impl<'t> Reader<'t> {
 
 /// Applies a function of SymPy or of PyTorch's `torch.utils._sympy.functions`.
 fn apply(name: &str, values: &[i64]) -> Option<i64> {
-    let fold = |start: i64, f: fn(i64, i64) -> Option<i64>| values.iter().try_fold(start, |so_far, &value| f(so_far, value));
+    let fold =
+        |start: i64, f: fn(i64, i64) -> Option<i64>| values.iter().try_fold(start, |so_far, &value| f(so_far, value));
     match (name, values) {
         ("Add", _) => fold(0, i64::checked_add),
         ("Mul", _) => fold(1, i64::checked_mul),
@@ -163,7 +164,10 @@ mod tests {
     #[test]
     fn quotients_round_down() {
         let of = |name: &str, a: i64, b: i64| value(&format!("{name}(Integer({a}), Integer({b}))"));
-        assert_eq!([of("FloorDiv", -7, 2), of("FloorDiv", 7, -2), of("FloorDiv", -7, -2)], [Some(-4), Some(-4), Some(3)]);
+        assert_eq!(
+            [of("FloorDiv", -7, 2), of("FloorDiv", 7, -2), of("FloorDiv", -7, -2)],
+            [Some(-4), Some(-4), Some(3)]
+        );
         assert_eq!([of("Mod", -7, 2), of("Mod", 7, -2), of("Mod", -7, -2)], [Some(1), Some(-1), Some(-1)]);
         assert_eq!([of("CeilDiv", 7, 2), of("CeilDiv", -7, 2)], [Some(4), Some(-3)]);
         assert_eq!([of("FloorDiv", 1, 0), of("Mod", 1, 0), of("CleanDiv", 7, 2)], [None; 3]);
@@ -173,7 +177,17 @@ mod tests {
     fn other_texts_have_no_value() {
         let deep = format!("{}Integer(1){}", "Add(".repeat(1000), ")".repeat(1000));
         let long = format!("Add({}Integer(1))", "Integer(1), ".repeat(10_000));
-        let texts = ["", "s13", "Symbol('s99')", "Integer(1", "Integer(1))", "Sin(Integer(1))", "Mul()", "Symbol(", "Integer(99999999999999999999)"];
+        let texts = [
+            "",
+            "s13",
+            "Symbol('s99')",
+            "Integer(1",
+            "Integer(1))",
+            "Sin(Integer(1))",
+            "Mul()",
+            "Symbol(",
+            "Integer(99999999999999999999)",
+        ];
         for text in texts.into_iter().chain([&deep[..], &long[..]]) {
             assert_eq!(value(text), None, "{text:.60}");
         }

@@ -189,10 +189,23 @@ pub(super) struct Signature {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum InputSpec {
-    UserInput { arg: Arg },
-    Parameter { arg: Named, parameter_name: String },
-    Buffer { arg: Named, buffer_name: String, #[serde(default = "yes")] persistent: bool },
-    TensorConstant { arg: Named, tensor_constant_name: String },
+    UserInput {
+        arg: Arg,
+    },
+    Parameter {
+        arg: Named,
+        parameter_name: String,
+    },
+    Buffer {
+        arg: Named,
+        buffer_name: String,
+        #[serde(default = "yes")]
+        persistent: bool,
+    },
+    TensorConstant {
+        arg: Named,
+        tensor_constant_name: String,
+    },
     ConstantInput(serde::de::IgnoredAny),
     CustomObj(serde::de::IgnoredAny),
     Token(serde::de::IgnoredAny),
