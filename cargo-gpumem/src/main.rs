@@ -48,7 +48,10 @@ fn run() -> Result<ExitCode, Failure> {
         }
     };
     match arguments.command {
-        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Fit(arguments) => match arguments.of_files()? {
+            Some(overrides) => models::run(&arguments, &overrides),
+            None => fit::run(&arguments),
+        },
         Command::Import(arguments) => import::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),

@@ -1,6 +1,5 @@
 //! The command line.
 
-use crate::models::is_file;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
@@ -8,7 +7,7 @@ use gpumem_core::message::Message;
 pub use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_language::source::Overrides;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
 #[derive(Parser)]
@@ -144,16 +143,16 @@ pub struct FileOptions {
     /// Another optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
     #[arg(long, value_name = "O")]
     pub optimizer: Option<String>,
-    /// Another choice of what is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    /// Another choice of activations to recompute: None, Norms, Cheap, Auto or "Budget(0.5)"
     #[arg(long, value_name = "C", value_parser = checkpoint)]
     pub checkpoint: Option<String>,
     /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
     #[arg(long)]
     pub inference: bool,
-    /// How PyTorch's memory is counted: as by its allocator on a card, or by its tracker on a CPU with for-loop optimizers
+    /// Rules by which PyTorch's memory is counted: those of its allocator on a card, or of its tracker on a CPU with for-loop optimizers
     #[arg(long, value_enum, default_value = "card", value_name = "R")]
     pub pytorch_rules: Counting,
-    /// How PyTorch updates parameters, instead of its default
+    /// PyTorch's implementation of the optimizer, instead of its default
     #[arg(long, value_enum, value_name = "U")]
     pub pytorch_update: Option<Implementation>,
     /// PyTorch's kernels of attention: fused ones, or products and a softmax as on older cards
@@ -270,7 +269,7 @@ pub struct Import {
     /// The optimizer, such as adamw or "Sgd { lr: 0.1, momentum: 0.9 }"
     #[arg(long, value_name = "O")]
     pub optimizer: Option<String>,
-    /// What is recomputed: None, Norms, Cheap, Auto or "Budget(0.5)"
+    /// Choice of activations to recompute: None, Norms, Cheap, Auto or "Budget(0.5)"
     #[arg(long, value_name = "C", value_parser = checkpoint)]
     pub checkpoint: Option<String>,
     /// Cards that the network must fit: slugs with commas
@@ -364,6 +363,20 @@ pub enum Sort {
     Macs,
     // In the order of the forward pass.
     Order,
+}
+
+/// True if an argument names a file, and no network.
+pub fn is_file(argument: &str) -> bool {
+    is_source(argument) || ends(argument, "pt2") || ends(argument, "onnx")
+}
+
+/// True if an argument names a file of Rust.
+pub fn is_source(argument: &str) -> bool {
+    ends(argument, "rs")
+}
+
+fn ends(argument: &str, end: &str) -> bool {
+    Path::new(argument).extension().is_some_and(|other| other.eq_ignore_ascii_case(end))
 }
 
 /// The most cards that a message names.

@@ -21,7 +21,7 @@ mod numbers;
 mod runner;
 mod seeds;
 
-pub use files::{cifar, csv, events, idx, images, npy, npz, pickle, safetensors, shards, states, tokens};
+pub use files::{cifar, csv, events, idx, images, npy, npz, onnx, pickle, pt2, safetensors, shards, states, tokens};
 pub use runner::{allocated, main};
 
 use gpumem_core::cards::{ALL, find, parse_vram};
@@ -80,7 +80,7 @@ impl Target {
 }
 
 /// All targets, by name.
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 21] = [
     Target::text("network", network, seeds::networks, mutate::tokens),
     Target::text("items", items, seeds::items, mutate::tokens),
     Target::text("source", source, seeds::sources, mutate::tokens),
@@ -100,6 +100,8 @@ const TARGETS: [Target; 19] = [
     Target::file("tokens", tokens, files::seeds::tokens),
     Target::file("states", states, files::seeds::states),
     Target::file("events", events, files::seeds::events),
+    Target { most: Most::OF_A_TEXT, ..Target::file("pt2", pt2, files::seeds::pt2) },
+    Target { most: Most::OF_A_TEXT, ..Target::file("onnx", onnx, files::seeds::onnx) },
 ];
 
 /// Returns the tokens of a text. `None` if its brackets do not match.

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// What a network has otherwise than the model: see [`Plan::new`].
+/// The differences between a network and the state dict of its model: see [`Plan::new`].
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Names of parameters that are not their keys in the state dict, by key.
@@ -25,7 +25,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns what a network has otherwise than the model. `renamed` are its names with their keys, `shapes` its parameters with their shapes.
+    /// Collects the differences. `renamed` are its names with their keys, `shapes` its parameters with their shapes.
     pub fn new<'p>(
         lifted: &Lifted,
         renamed: &[(String, String)],

@@ -9,7 +9,6 @@ use crate::Failure;
 use crate::answer::{Answer, answers};
 use crate::artefacts::networks_of;
 use crate::built::{ANOTHER_VERSION, chosen, unread};
-use crate::models;
 use crate::options::{Fit, Format};
 use crate::output::print;
 use crate::text::{bytes, name};
@@ -17,9 +16,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
-    if let Some(overrides) = arguments.of_files()? {
-        return models::run(arguments, &overrides);
-    }
     let built = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
     let unreadable = built.unreadable;
     let found = answers(built, arguments)?;

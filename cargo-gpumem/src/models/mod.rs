@@ -9,7 +9,7 @@ use crate::Failure;
 use crate::answer::{Answers, all_cards, answers, asked};
 use crate::built::Built;
 use crate::network::Network;
-use crate::options::{Fit, Format};
+use crate::options::{Fit, Format, is_source};
 use crate::output::print;
 use crate::plan::steps;
 use crate::{files, fit};
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 /// The batch of a step for which none is named.
 pub const USUAL_BATCH: u64 = 32;
 
-/// What is known of a model in a file.
+/// The facts about a model in a file.
 pub struct Model {
     pub file: String,
     /// The format, and the framework that wrote it.
@@ -48,20 +48,6 @@ pub struct Model {
     pub budget: Option<Budget>,
     /// The prediction of PyTorch's memory, or the reason why there is none.
     pub pytorch: Result<PyTorch, String>,
-}
-
-/// True if an argument names a file, and no network.
-pub fn is_file(argument: &str) -> bool {
-    is_source(argument) || ends(argument, "pt2") || ends(argument, "onnx")
-}
-
-/// True if an argument names a file of Rust.
-pub fn is_source(argument: &str) -> bool {
-    ends(argument, "rs")
-}
-
-fn ends(argument: &str, end: &str) -> bool {
-    Path::new(argument).extension().is_some_and(|other| other.eq_ignore_ascii_case(end))
 }
 
 /// Compares the networks in files with cards: those of the command line, or all.

@@ -1,4 +1,4 @@
-//! What PyTorch would need for the same step: a prediction from the file, beside the plan of gpumem.
+//! Predicts the memory that PyTorch would need for the same step.
 
 use crate::options::{Counting, FileOptions, Implementation, Kernels};
 use gpumem_core::report::Device;
@@ -16,10 +16,10 @@ pub struct Prediction<'m> {
     reports: RefCell<BTreeMap<u64, Result<Rc<Report>, String>>>,
 }
 
-/// What is said of a step in PyTorch, in bytes.
+/// The memory of a step in PyTorch, in bytes.
 pub struct PyTorch {
     pub report: Rc<Report>,
-    /// What the caching allocator holds on a card with more than enough memory, and with expandable segments.
+    /// Bytes that the caching allocator holds on a card with more than enough memory, and with expandable segments.
     pub reserved: u64,
     pub reserved_expandable: u64,
     /// The answer for each device.

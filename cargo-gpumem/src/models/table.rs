@@ -6,7 +6,7 @@ use crate::answer::Answers;
 use crate::fit;
 use crate::text::{bytes, count, name, table};
 use gpumem_core::memory::budget::{Budget, Line};
-use gpumem_import::torch::Purpose;
+use gpumem_import::torch::{self, Purpose};
 
 /// The operations that are listed, the most frequent first.
 const MOST_MISSING: usize = 20;
@@ -39,7 +39,7 @@ fn tenths(number: u64, unit: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// Returns what the language does not have.
+/// Lists the operations that the language does not have.
 pub fn missing(all: &[Missing], operations: usize) -> String {
     if all.is_empty() {
         return String::new();
@@ -54,7 +54,7 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
         let first = if missing.first.is_empty() { String::new() } else { format!(", first in {}", missing.first) };
         text += &match &missing.operation[..] {
             "" => format!("  {}\n", missing.why),
-            operation => format!("  {operation}, {} times{first}: {}\n", missing.count, missing.why),
+            operation => format!("  {operation}, {}{first}: {}\n", times(missing.count), missing.why),
         };
     }
     let more = all.len().saturating_sub(MOST_MISSING);
@@ -64,10 +64,15 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
     text
 }
 
-/// Returns what the network has in another way than the model.
+fn times(count: usize) -> String {
+    if count == 1 { "once".into() } else { format!("{count} times") }
+}
+
+/// Lists the operations that the network has in another way than the model.
 pub fn notes(all: &[Missing]) -> String {
-    let line =
-        |note: &Missing| format!("  {}, {} times, first in {}: {}\n", note.operation, note.count, note.first, note.why);
+    let line = |note: &Missing| {
+        format!("  {}, {}, first in {}: {}\n", note.operation, times(note.count), note.first, note.why)
+    };
     let lines: String = all.iter().map(line).collect();
     if lines.is_empty() { lines } else { format!("\nthe network differs from the model:\n{lines}") }
 }
@@ -115,6 +120,11 @@ fn needs(model: &Model) -> String {
     }
 }
 
+/// Returns the largest batch, as far as it is searched.
+fn largest(batch: u64) -> String {
+    if batch < torch::MOST_SAMPLES { batch.to_string() } else { format!("{} or more", torch::MOST_SAMPLES) }
+}
+
 /// Returns the cards on which PyTorch runs the step.
 fn cards(model: &Model) -> String {
     let Ok(pytorch) = &model.pytorch else { return String::new() };
@@ -125,7 +135,7 @@ fn cards(model: &Model) -> String {
             (false, true) => "fits with expandable segments",
             (false, false) => "out of memory",
         };
-        let largest = on.largest_batch.map_or("none".into(), |batch| batch.to_string());
+        let largest = on.largest_batch.map_or("none".into(), largest);
         rows.push([name(on.device), bytes(on.device.usable()), verdict.into(), largest]);
     }
     format!("\n{}", table(&rows, &[1, 3]))

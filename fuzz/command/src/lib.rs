@@ -17,7 +17,7 @@ mod diff;
 mod facts;
 #[path = "../../../cargo-gpumem/src/files.rs"]
 mod files;
-#[path = "../../../cargo-gpumem/src/fit.rs"]
+#[path = "../../../cargo-gpumem/src/fit/mod.rs"]
 mod fit;
 #[path = "../../../cargo-gpumem/src/network.rs"]
 mod network;

@@ -2,12 +2,14 @@
 
 mod data;
 mod events;
+mod models;
 pub mod seeds;
 mod states;
 mod weights;
 
 pub use data::{cifar, csv, idx, images, npy, npz, tokens};
 pub use events::events;
+pub use models::{onnx, pt2};
 pub use states::states;
 pub use weights::{pickle, safetensors, shards};
 
@@ -71,7 +73,7 @@ mod tests {
     /// Training would read each seed without an error, except seeds that name files outside their folders.
     #[test]
     fn seeds_are_good_files() {
-        let targets: [Case; 12] = [
+        let targets: [Case; 14] = [
             (safetensors, seeds::safetensors()),
             (shards, seeds::shards()),
             (pickle, seeds::pickle()),
@@ -84,6 +86,8 @@ mod tests {
             (tokens, seeds::tokens()),
             (states, seeds::states()),
             (events, seeds::events()),
+            (pt2, seeds::pt2()),
+            (onnx, seeds::onnx()),
         ];
         for (number, (run, seeds)) in targets.into_iter().enumerate() {
             let count = seeds.len();
@@ -94,7 +98,7 @@ mod tests {
             };
             let read = seeds.iter().filter(|seed| is_read(seed)).count();
             // Whole numbers are no parameter; an index and a list lead out of the folder; a state has no checksum.
-            let refused = [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0][number];
+            let refused = [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0][number];
             assert_eq!(read + refused, count, "of the files of target {number}");
         }
     }

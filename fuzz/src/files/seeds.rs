@@ -172,6 +172,39 @@ pub fn pickle() -> Vec<Vec<u8>> {
     files.iter().map(|file| with(0, file)).chain(pickles).collect()
 }
 
+/// Returns models of a few operations as files, and their documents.
+pub fn pt2() -> Vec<Vec<u8>> {
+    let files = models("models/operations", "pt2");
+    let document = |file: &Vec<u8>| {
+        let mut archive = ZipArchive::new(Cursor::new(file)).expect("an archive");
+        let names = archive.file_names().flatten().find(|name| name.ends_with("models/model.json"));
+        let name = names.expect("a document").to_string();
+        let mut document = Vec::new();
+        archive.by_name(&name).expect("a document").read_to_end(&mut document).expect("a document");
+        document
+    };
+    let documents = files.iter().map(|file| with(1, document(file)));
+    files.iter().map(|file| with(0, file)).chain(documents).collect()
+}
+
+pub fn onnx() -> Vec<Vec<u8>> {
+    models("onnx", "onnx")
+}
+
+/// Returns the shorter half of the models that tests read.
+fn models(folder: &str, end: &str) -> Vec<Vec<u8>> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpumem-import/tests").join(folder);
+    let mut files: Vec<Vec<u8>> = std::fs::read_dir(folder)
+        .expect("the folder of models")
+        .map(|entry| entry.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|other| other == end))
+        .map(|path| std::fs::read(path).expect("a model"))
+        .collect();
+    files.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    files.truncate(files.len().div_ceil(2));
+    files
+}
+
 pub fn states() -> Vec<Vec<u8>> {
     let [lines, tensors] = super::states::saved();
     let file = [&lines[..], b"\0", &tensors].concat();

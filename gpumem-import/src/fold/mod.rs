@@ -1,5 +1,6 @@
 //! Evaluates what no input reaches: positions, masks, tables of indices.
 
+mod evaluate;
 mod operations;
 mod tensor;
 
@@ -101,7 +102,7 @@ pub(crate) fn trace(model: &Model, node: &Node, origins: &mut [Origin], budget: 
             let cost = |&output: &ValueId| model.values[output].elements().unwrap_or(u64::MAX);
             let left = node.outputs.iter().map(cost).try_fold(*budget, u64::checked_sub);
             *budget = left.unwrap_or(*budget);
-            left.and_then(|_| operations::evaluate(model, node, origins)).unwrap_or_default()
+            left.and_then(|_| evaluate::evaluate(model, node, origins)).unwrap_or_default()
         }
         _ => Vec::new(),
     };

@@ -1,72 +1,15 @@
 //! The operations that are evaluated, on tensors with numbers.
 
+use super::Call;
 use super::tensor::{MOST, Tensor, common, elements};
-use super::{Call, Origin};
-use crate::model::{Dtype, Model, Node};
+use crate::model::Dtype;
 
-/// Evaluates an operation. `None` if it is not known, or something that it reads has no numbers.
-pub(super) fn evaluate(model: &Model, node: &Node, origins: &[Origin]) -> Option<Vec<Tensor>> {
-    let call = Call { model, node, origins };
-    let found = match node.op.strip_suffix('_').filter(|op| !op.is_empty() && !op.ends_with('_')) {
-        Some(op) => {
-            let target = call.tensor("self").or_else(|| call.operand("input"))?;
-            let result = if op == "index_put" { put(&call, &target)? } else { one(&call, op)? };
-            target.write(&result.broadcast(&target.shape)?.numbers());
-            vec![target]
-        }
-        None => several(&call, &node.op)?,
-    };
-    // The file says of which shape a result is; another one would be a mistake here.
-    let is_right =
-        |(index, tensor): (usize, &Tensor)| call.output(index).is_some_and(|(_, shape)| shape == tensor.shape);
-    found.iter().enumerate().all(is_right).then_some(found)
-}
-
-fn several(call: &Call<'_>, op: &str) -> Option<Vec<Tensor>> {
-    let count = call.node.outputs.len();
-    match op {
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unbind" => {
-            let tensor = call.tensor("self")?;
-            let dim = index(call.integer("dim", 0), tensor.shape.len())?;
-            let mut start = 0;
-            (0..count)
-                .map(|part| {
-                    let keeps = op != "unbind";
-                    let size = if keeps { *call.output(part)?.1.get(dim)? } else { 1 };
-                    let piece = slice(&tensor, dim, start, start + size as i64, 1)?;
-                    start += size as i64;
-                    if keeps { Some(piece) } else { removed(&piece, dim) }
-                })
-                .collect()
-        }
-        "meshgrid" => {
-            let axes: Vec<Tensor> = call.tensors("tensors")?.into_iter().collect::<Option<_>>()?;
-            let is_xy =
-                matches!(call.node.argument("indexing"), Some(crate::model::Argument::Text(text)) if text == "xy");
-            let place = |axis: usize| match (is_xy, axis) {
-                (true, 0) => 1,
-                (true, 1) => 0,
-                _ => axis,
-            };
-            (0..axes.len())
-                .map(|axis| {
-                    let mut shape = vec![1; axes.len()];
-                    shape[place(axis)] = axes[axis].shape.iter().product();
-                    axes[axis].reshape(&shape)?.broadcast(call.output(axis)?.1)
-                })
-                .collect()
-        }
-        "max" | "min" | "sort" | "topk" if count == 2 => None,
-        _ => one(call, op).map(|tensor| vec![tensor]),
-    }
-}
-
-fn one(call: &Call<'_>, op: &str) -> Option<Tensor> {
+pub(super) fn one(call: &Call<'_>, op: &str) -> Option<Tensor> {
     created(call, op).or_else(|| moved(call, op)).or_else(|| elementwise(call, op)).or_else(|| reduced(call, op))
 }
 
 /// Returns the index of a dimension that may be counted from the end.
-fn index(dim: i64, rank: usize) -> Option<usize> {
+pub(super) fn index(dim: i64, rank: usize) -> Option<usize> {
     let dim = if dim < 0 { dim + rank as i64 } else { dim };
     usize::try_from(dim).ok().filter(|dim| *dim < rank)
 }
@@ -237,7 +180,7 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
             let mut numbers = tensor.numbers();
             let stride = super::tensor::contiguous(&tensor.shape)[dim] as usize;
             for at in stride..numbers.len() {
-                if (at / stride) as u64 % tensor.shape[dim] != 0 {
+                if !((at / stride) as u64).is_multiple_of(tensor.shape[dim]) {
                     numbers[at] = super::tensor::round(numbers[at] + numbers[at - stride], dtype);
                 }
             }
@@ -265,7 +208,7 @@ fn moved(call: &Call<'_>, op: &str) -> Option<Tensor> {
     }
 }
 
-fn slice(tensor: &Tensor, dim: usize, start: i64, end: i64, step: i64) -> Option<Tensor> {
+pub(super) fn slice(tensor: &Tensor, dim: usize, start: i64, end: i64, step: i64) -> Option<Tensor> {
     let size = tensor.shape[dim] as i64;
     let clamp = |at: i64| if at < 0 { (at + size).max(0) } else { at.min(size) };
     let (start, end) = (clamp(start), clamp(end));
@@ -279,7 +222,7 @@ fn slice(tensor: &Tensor, dim: usize, start: i64, end: i64, step: i64) -> Option
 }
 
 /// Returns a view without a dimension of size 1.
-fn removed(tensor: &Tensor, dim: usize) -> Option<Tensor> {
+pub(super) fn removed(tensor: &Tensor, dim: usize) -> Option<Tensor> {
     let (mut shape, mut strides) = (tensor.shape.clone(), tensor.strides().to_vec());
     (shape.remove(dim) == 1).then(|| {
         strides.remove(dim);
@@ -344,7 +287,7 @@ fn indexed(call: &Call<'_>, tensor: &Tensor) -> Option<Tensor> {
 }
 
 /// Evaluates `x.index_put_(indices, values)`: returns the whole of `x` afterwards.
-fn put(call: &Call<'_>, tensor: &Tensor) -> Option<Tensor> {
+pub(super) fn put(call: &Call<'_>, tensor: &Tensor) -> Option<Tensor> {
     let values = call.operand("values")?;
     let is_mask = |index: &Option<Tensor>| index.as_ref().is_some_and(|index| index.dtype == Dtype::Bool);
     let indices = call.tensors("indices")?;
@@ -395,7 +338,7 @@ fn positions(call: &Call<'_>, tensor: &Tensor, shape: &[u64]) -> Option<Vec<usiz
                 (0..block.len()).map(|dim| Some(here(start + dim)? * inner[dim])).sum::<Option<u64>>()? as usize;
             let mut place = 0;
             let mut kept = 0;
-            for dim in 0..tensor.shape.len() {
+            for (dim, stride) in strides.iter().enumerate() {
                 let at = match places.iter().position(|&place| place == dim) {
                     Some(index) => {
                         let at = *chosen[index].get(picked)? as i64;
@@ -407,7 +350,7 @@ fn positions(call: &Call<'_>, tensor: &Tensor, shape: &[u64]) -> Option<Vec<usiz
                         here(output)?
                     }
                 };
-                place += at.checked_mul(strides[dim])?;
+                place += at.checked_mul(*stride)?;
             }
             Some(place as usize)
         })

@@ -111,7 +111,7 @@ impl Lift<'_> {
         let first: Vec<f64> = numbers
             .iter()
             .enumerate()
-            .filter(|(at, _)| (*at as u64 / inner.max(1)) % size == 0)
+            .filter(|(at, _)| (*at as u64 / inner.max(1)).is_multiple_of(size))
             .map(|(_, number)| *number)
             .collect();
         let is_equal = numbers.iter().enumerate().all(|(at, number)| {

@@ -3,8 +3,8 @@
 use super::report::Report;
 use std::borrow::Borrow;
 
-/// The largest batch that is tried.
-const MOST: u64 = 1 << 20;
+/// The largest batch that is searched. A larger one is as large as anyone needs.
+pub const MOST_SAMPLES: u64 = 1 << 20;
 
 /// Returns the largest batch whose step runs where the allocator can have `capacity` bytes. `None` if not even one sample does.
 ///
@@ -22,7 +22,7 @@ pub fn largest_batch<E, R: Borrow<Report>>(
         return Ok(None);
     }
     let (mut fitting, mut failing) = (1, 2);
-    while failing <= MOST && fits(failing)? {
+    while failing <= MOST_SAMPLES && fits(failing)? {
         (fitting, failing) = (failing, failing * 2);
     }
     while failing - fitting > 1 {

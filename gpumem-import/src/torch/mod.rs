@@ -21,7 +21,7 @@ mod step;
 mod trace;
 
 pub use allocator::{Reserved, replay, smallest_capacity};
-pub use largest::largest_batch;
+pub use largest::{MOST_SAMPLES, largest_batch};
 pub use optimizer::{Algorithm, Optimizer, Update};
 pub use report::{Place, Report, UnknownOperation};
 pub use step::{Refusal, differences, predict};

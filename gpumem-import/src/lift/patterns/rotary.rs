@@ -475,7 +475,7 @@ mod tests {
     fn columns(dims: usize, interleaved: bool, steps: usize, angle: impl Fn(usize, usize) -> f64) -> Vec<Column> {
         let column = |column: usize| {
             let (pair, is_first, partner) = match interleaved {
-                true => (column / 2, column % 2 == 0, column ^ 1),
+                true => (column / 2, column.is_multiple_of(2), column ^ 1),
                 false => (column % (dims / 2), column < dims / 2, (column + dims / 2) % dims),
             };
             let table = |f: fn(f64) -> f64| (0..steps).map(|step| f64::from(f(angle(pair, step)) as f32)).collect();

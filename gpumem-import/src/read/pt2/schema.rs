@@ -77,6 +77,7 @@ pub(super) struct Expression {
 /// The value of an expression in the example with which the model was exported.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "they are the names of the format")]
 pub(super) enum Hint {
     AsInt(i64),
     AsBool(serde::de::IgnoredAny),
@@ -131,6 +132,7 @@ pub(super) struct Subgraph {
 /// An argument: a dictionary of one key, which is its kind.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "they are the names of the format")]
 pub(super) enum Arg {
     AsNone(serde::de::IgnoredAny),
     AsTensor(Named),
