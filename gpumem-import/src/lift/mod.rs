@@ -1,6 +1,6 @@
 //! Lifts ATen operations to layers of the language.
 //!
-//! Patterns of several operations come first: see [`patterns`]. What is left is lifted one operation after the other. A value that all
+//! Patterns of several operations come first: see `patterns`. What is left is lifted one operation after the other. A value that all
 //! samples share is lifted when something reads it, with [`Parameter`](Layer) or `Constant` as its source.
 
 mod axes;

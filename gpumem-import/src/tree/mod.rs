@@ -1,10 +1,10 @@
 //! From lifted layers to the source of a network, as a person would write it.
 //!
-//! * [`graph`] prepares the layers, and [`units`] finds the modules that can be functions.
-//! * [`flow`] and [`lists`] write the nodes of a function as a list, with joins, branches and taps.
-//! * [`repeat`] folds equal elements, and [`blocks`] with [`unify`] make one function of modules that differ in numbers or in one branch.
-//! * [`parts`] writes the modules that can be said, if the whole cannot.
-//! * [`names`] finds the names that must be printed, and [`print`] prints.
+//! * `graph` prepares the layers, and `units` finds the modules that can be functions.
+//! * `flow` and `lists` write the nodes of a function as a list, with joins, branches and taps.
+//! * `repeat` folds equal elements, and `blocks` with `unify` make one function of modules that differ in numbers or in one branch.
+//! * `parts` writes the modules that can be said, if the whole cannot.
+//! * `names` finds the names that must be printed, and `print` prints.
 
 mod blocks;
 pub mod element;

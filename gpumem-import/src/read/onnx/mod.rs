@@ -1,10 +1,10 @@
 //! Reads ONNX files, whatever wrote them, as a program of ATen operations. Nothing in a file is executed.
 //!
-//! **Stages.** [`wire`] reads the file without long tensors. [`translate`] turns each operation into ATen's, with shapes for a batch of a
-//! prime size, so that the batch differs from every other dimension. [`compose`] puts together what an exporter took apart. Then the
+//! **Stages.** `wire` reads the file without long tensors. `translate` turns each operation into ATen's, with shapes for a batch of a
+//! prime size, so that the batch differs from every other dimension. `compose` puts together what an exporter took apart. Then the
 //! batch is set to what is asked for.
 //!
-//! **Names.** A tensor that has lost its name gets the one that it has in PyTorch by the operation that reads it: see [`names`].
+//! **Names.** A tensor that has lost its name gets the one that it has in PyTorch by the operation that reads it: see `names`.
 
 mod compose;
 mod folded;
