@@ -80,7 +80,8 @@ pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Re
         false => None,
     };
     let (source, renamed) = written.unzip();
-    let notes = kinds(&lifted.notes);
+    let mut notes = kinds(&lifted.notes);
+    notes.extend(drawn(&model, &lifted));
     Ok(Imported {
         model,
         parameters,
@@ -92,6 +93,16 @@ pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Re
         batch,
         lifted,
     })
+}
+
+/// Returns the numbers that the model draws, and the network takes as further inputs.
+fn drawn(model: &Model, lifted: &Lifted) -> Option<Missing> {
+    let made = |value| model.nodes.iter().find(|node| node.outputs.contains(value));
+    let first = lifted.noise.iter().find_map(made)?;
+    let why =
+        "the network takes the numbers as a further input: give it samples of the normal distribution".to_string();
+    let place = if first.path().is_empty() { &first.name } else { first.path() };
+    Some(Missing { operation: first.op.clone(), count: lifted.noise.len(), first: place.to_string(), why })
 }
 
 /// Writes a model that was lifted whole, with functions and repeats; as one list of layers if those cannot be read again.

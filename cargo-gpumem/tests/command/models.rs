@@ -109,6 +109,18 @@ fn tables_are_for_people() {
     assert!(all.contains("H200") && all.contains("GTX 1650"), "{all}");
 }
 
+/// Where the network is not the model, the command says so.
+#[test]
+fn differences_from_the_model_are_told() {
+    let _alone = alone();
+    let (table, _) = printed(&["fit", &model("vae_784"), "--cards", "t4"]);
+    let line = "  randn_like, once, first in randn_like: the network takes the numbers as a further input";
+    assert!(table.contains("the network differs from the model:") && table.contains(line), "{table}");
+    let (answer, _) = json(&[&model("mixtral_narrow"), "--cards", "t4"]);
+    let differences = answer["files"][0]["differences"].as_array().unwrap();
+    assert!(!differences.is_empty(), "{answer}");
+}
+
 #[test]
 fn a_source_is_written_once_unless_it_is_forced() {
     let _alone = alone();
