@@ -16,24 +16,21 @@ pub fn run(arguments: &Import) -> Result<ExitCode, Failure> {
     let file = arguments.file.display();
     let options = options(arguments)?;
     let imported = read::model(&arguments.file, &options, arguments.inference)?;
-    let text = match (&imported.source, arguments.partial) {
-        (Some(source), _) => source.clone(),
-        (None, true) => {
-            let parts = imported.parts(&options);
-            if parts.is_empty() {
-                say(&table::missing(&imported.missing, imported.operations));
-                return Err(format!("{file}: no module of it can be said").into());
-            }
-            say(&table::missing(&imported.missing, imported.operations));
-            parts
-        }
-        (None, false) => {
-            say(&table::missing(&imported.missing, imported.operations));
+    if !imported.missing.is_empty() {
+        say(&table::missing(&imported.missing, imported.operations));
+    }
+    let text = match &imported.source {
+        Some(source) => source.clone(),
+        None if arguments.partial => imported.parts(&options),
+        None => {
             return Err(
                 format!("{file} cannot be written whole; `--partial` writes the modules that can be said").into()
             );
         }
     };
+    if text.is_empty() {
+        return Err(format!("{file}: no module of it can be said").into());
+    }
     let notes = table::notes(&imported.notes);
     if !notes.is_empty() {
         say(notes.trim_end());

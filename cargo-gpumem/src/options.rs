@@ -423,14 +423,9 @@ pub fn too_old(card: &Card) -> String {
 
 /// Returns a value of `checkpoint` as it is written in `TRAIN`.
 fn checkpoint(text: &str) -> Result<String, String> {
-    let known = ["None", "Norms", "Cheap", "Auto"];
-    let plain = known.into_iter().find(|name| name.eq_ignore_ascii_case(text));
-    let budget = || {
-        let inner = text.to_lowercase().strip_prefix("budget(")?.strip_suffix(')')?.to_string();
-        inner.parse::<f64>().ok().map(|_| format!("Budget({inner})"))
-    };
-    let found = plain.map(String::from).or_else(budget);
-    found.ok_or_else(|| "write None, Norms, Cheap, Auto or Budget(0.5)".into())
+    let mut overrides = Overrides::default();
+    overrides.set_checkpoint(text)?;
+    Ok(overrides.field("checkpoint").unwrap_or_default().to_string())
 }
 
 fn size(text: &str) -> Result<u64, String> {

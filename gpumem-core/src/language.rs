@@ -1,6 +1,6 @@
-//! Pages of the language's words that are not layers. An editor shows them at the words in a network.
+//! Words of the language that are not layers: pages, which an editor shows at the words in a network, and the names that are reserved.
 //!
-//! No program uses them.
+//! No program uses the pages.
 #![allow(non_camel_case_types, reason = "they are spelt as in a network")]
 
 macro_rules! words {
@@ -124,3 +124,20 @@ words! {
     /// `TokenLogits<T, V>`: an output of V class scores for each of T positions.
     TokenLogits,
 }
+
+/// Names of elements that are neither layers nor blocks. No block and no parameter may have one of them.
+pub const KEYWORDS: [&str; 13] = [
+    "repeat",
+    "tap",
+    "from",
+    "freeze",
+    "detach",
+    "eval",
+    "train",
+    "checkpoint",
+    "lora",
+    "init",
+    "lengths",
+    "segments",
+    "Outputs",
+];

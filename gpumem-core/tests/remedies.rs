@@ -146,7 +146,7 @@ fn outputs_of_normalisations() {
     assert!(beyond.arena == of_lean.arena && 0 < more_of_lean && more_of_lean < more, "{beyond:?} {of_lean:?}");
 }
 
-/// What is searched for one arena serves others: each gets the program that it would get alone.
+/// One search serves several arenas: each gets the program that it would get alone.
 #[test]
 fn one_search_for_all_arenas() {
     let text = format!("{}Flatten | Linear(3)", "Conv2d(16, 3, padding = 1) | BatchNorm2d | Silu | ".repeat(8));

@@ -112,7 +112,7 @@ impl View for &Lazy<'_> {
                 Err(error) => source.failed = Some(error),
             }
         }
-        // What is written is thrown away.
+        // The file is discarded after an error.
         Cow::Owned(vec![0; self.bytes])
     }
 

@@ -115,7 +115,7 @@ const DIFFERENT: [(&str, Option<i64>); 15] = [
     ("kl_div", Some(-764)),
     ("kl_div, not reduced", Some(0)),
     ("pow, broadcast", Some(930)),
-    // Where a tensor may have zeros, fake tensors take another way than others.
+    // If a tensor may have zeros, fake tensors take another way than others.
     ("prod", Some(-3712)),
     ("prod, kept", Some(-3712)),
     ("prod of all", Some(-3836)),
@@ -172,7 +172,7 @@ fn tensors_of_single_operations_are_those_of_pytorch() {
     assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
 }
 
-/// Where the batch is lost, a tensor that is expanded to a multiple of it still follows it: here after rows of all samples are sorted.
+/// If the batch is lost, a tensor that is expanded to a multiple of it still follows it: here after rows of all samples are sorted.
 #[test]
 fn lost_batches_are_found_again() {
     let value = |shape: &[u64]| serde_json::json!({"dtype": "float32", "shape": shape, "strides": shape});

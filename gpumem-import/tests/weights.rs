@@ -46,7 +46,7 @@ fn tensors_are_those_of_the_state_dict() {
     }
 }
 
-/// What the network names otherwise, or has in a shape of its own, is written so.
+/// Tensors that the network names or shapes in another way are written in that way.
 #[test]
 fn tensors_are_written_as_the_network_has_them() {
     let model = Pt2::open(&small()).unwrap().model(None, &[]).unwrap();

@@ -74,7 +74,7 @@ fn a_file_needs_no_build() {
     );
 }
 
-/// What a text alone does not say is left out, and the others have answers.
+/// Networks whose numbers a text alone does not give are left out, and the others have answers.
 #[test]
 fn networks_of_a_file_without_an_answer() {
     let _alone = alone();

@@ -63,7 +63,7 @@ fn the_rules_of_the_tracker_are_those_of_pytorch() {
     }
 }
 
-/// What is written is what was answered for, to the byte, at every batch and on every card.
+/// The source that is written has the figures of the file, to the byte, at every batch and on every card.
 #[test]
 fn a_model_that_is_written_has_the_same_answers() {
     let _alone = alone();

@@ -76,7 +76,7 @@ pub fn origins(model: &Model) -> Vec<Origin> {
     let mut budget = BUDGET;
     for node in &model.nodes {
         trace(model, node, &mut origins, &mut budget);
-        // What is changed in place is no longer what it was, nor is anything that shares its memory.
+        // A change in place gives the value, and all that share its memory, a new origin.
         if let (true, Some(first), Some(&output)) = (changes_first(node), node.tensors().next(), node.outputs.first())
             && !matches!(origins[output], Origin::Constant(Some(_)))
             && matches!(origins[first], Origin::Constant(_))

@@ -15,7 +15,7 @@ pub enum Literal {
     Bool(bool),
     /// A text, in quotes.
     Text(String),
-    /// A name or an expression, as it stands.
+    /// A name or an expression, written without changes.
     Word(String),
     /// Several arguments in brackets.
     Tuple(Vec<Literal>),

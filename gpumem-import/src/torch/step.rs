@@ -72,7 +72,7 @@ pub fn predict(model: &Model, request: &Request) -> Result<Report, Refusal> {
         step.scales = scales;
         step.run()
     };
-    // Where sizes do not fit together, the batch may be a factor of literals that nothing tells from others.
+    // If sizes do not fit together, the batch may be a factor of literals that nothing tells from others.
     let mut scales = false;
     let mut report = run(true, scales).or_else(|refusal| {
         if !matches!(refusal, Refusal::Malformed { .. }) || resized.is_none() {

@@ -260,7 +260,7 @@ fn print_names(body: &mut Body, names: &[String]) {
             repeat.printed = name_of_rounds(repeat);
         }
     });
-    // What is declared by a `let` has its name in paths.
+    // An element that a `let` declares has the name of the `let` in paths.
     for (name, element) in &mut body.lets {
         match element {
             Element::Call(call) => call.printed = Some(call.segment.clone()).filter(|segment| segment != name),

@@ -26,7 +26,7 @@ pub fn parts(model: &Model, batch: &Batch, lifted: &Lifted, options: &Options) -
     let mut said: Vec<(Vec<String>, Network, String)> = Vec::new();
     for (path, members) in found {
         let Some((model, lifted)) = alone(model, lifted, &members, &path) else { continue };
-        // What differs from module to module is the place of its parameters.
+        // Only the places of parameters differ from module to module.
         let text = contents(&lifted, &path);
         if let Some((paths, ..)) = said.iter_mut().find(|(.., other)| *other == text) {
             paths.push(path);

@@ -163,7 +163,7 @@ impl<'g> Units<'g> {
                 return None;
             }
         }
-        // What was made last arrives; the others are read by name.
+        // The value that was made last arrives; the others are read by name.
         let latest = |value: &ValueId| (!self.graph.free.contains(value), self.graph.makers.get(value).copied());
         let arriving = inputs.iter().copied().filter(|value| !self.graph.free.contains(value)).max_by_key(latest)?;
         inputs.retain(|&input| input != arriving);

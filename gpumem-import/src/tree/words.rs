@@ -1,9 +1,10 @@
 //! Words: identifiers, numbers in paths, and classes that are lists.
 
+use gpumem_core::language::KEYWORDS;
 use std::collections::{HashMap, HashSet};
 
-/// Words that no name may be.
-const TAKEN: [&str; 66] = [
+/// Words of Rust, and of signatures, that no name may be. Nor may one be among [`KEYWORDS`].
+const TAKEN: [&str; 54] = [
     "as",
     "async",
     "await",
@@ -55,18 +56,6 @@ const TAKEN: [&str; 66] = [
     "while",
     "yield",
     "abstract",
-    "repeat",
-    "tap",
-    "from",
-    "freeze",
-    "detach",
-    "eval",
-    "train",
-    "checkpoint",
-    "lora",
-    "init",
-    "lengths",
-    "segments",
     "name",
     "parameter",
     "forward",
@@ -94,7 +83,7 @@ pub(super) fn identifier(text: &str) -> String {
     let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
     match begins {
         false => String::new(),
-        true if TAKEN.contains(&name) => format!("{name}_"),
+        true if TAKEN.contains(&name) || KEYWORDS.contains(&name) => format!("{name}_"),
         true => name.to_string(),
     }
 }

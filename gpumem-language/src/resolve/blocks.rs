@@ -10,29 +10,13 @@ use super::{MOST_ROWS, MOST_STEPS, too_many_elements, too_many_layers};
 use crate::errors::Errors;
 use crate::foreign_names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
+use gpumem_core::language::KEYWORDS;
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::is_composite;
 use gpumem_core::program::ops::Seen;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
-
-/// Names that have a meaning of their own.
-pub(super) const KEYWORDS: [&str; 13] = [
-    "repeat",
-    "tap",
-    "from",
-    "freeze",
-    "detach",
-    "eval",
-    "train",
-    "checkpoint",
-    "lora",
-    "init",
-    "lengths",
-    "segments",
-    "Outputs",
-];
 
 impl<'s> Resolver<'s, '_> {
     /// Resolves an element that begins with a name. `arguments` is `None` for a name without parentheses.

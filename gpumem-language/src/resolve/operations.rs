@@ -485,7 +485,7 @@ pub(super) fn check_operations(module: &Module, errors: &mut Errors) {
     for operation in &module.operations {
         let name = operation.name.to_string();
         let is_block = |block: &&Function| block.name == name;
-        if Entry::find(&name).is_some() || super::blocks::KEYWORDS.contains(&name.as_str()) {
+        if Entry::find(&name).is_some() || gpumem_core::language::KEYWORDS.contains(&name.as_str()) {
             errors.add(&operation.name, format!("`{name}` has a meaning already; rename the operation"));
         } else if let Some(block) = module.blocks.iter().find(is_block) {
             errors.add(&block.name, format!("`{name}` is defined twice; rename or remove one"));

@@ -93,11 +93,16 @@ impl Overrides {
     /// Sets what is recomputed: as in `TRAIN`, in any case, such as `auto` or `budget(0.5)`.
     ///
     /// # Errors
-    /// See [`Overrides::set`].
+    /// The text is none of them.
     pub fn set_checkpoint(&mut self, text: &str) -> Result<(), String> {
         let (name, rest) = text.trim().split_at(text.trim().find('(').unwrap_or(text.trim().len()));
-        let known = ["None", "Norms", "Cheap", "Auto", "Budget"];
-        let name = known.into_iter().find(|known| known.eq_ignore_ascii_case(name)).unwrap_or(name);
+        let number = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        let has_number = number.is_some_and(|number| number.parse::<f64>().is_ok());
+        let known = [("None", false), ("Norms", false), ("Cheap", false), ("Auto", false), ("Budget", true)];
+        let is_it = |(known, takes_number): &(&str, bool)| {
+            known.eq_ignore_ascii_case(name) && if *takes_number { has_number } else { rest.is_empty() }
+        };
+        let (name, _) = known.into_iter().find(is_it).ok_or("write None, Norms, Cheap, Auto or Budget(0.5)")?;
         self.set("checkpoint", &format!("{name}{rest}"))
     }
 

@@ -91,7 +91,7 @@ fn sweep(lift: &mut Lift<'_>) {
     }
     for index in (0..model.nodes.len()).rev() {
         let node = &model.nodes[index];
-        // What is changed in place is read afterwards under the name of the argument, or of what that is a view of.
+        // Later operations read a change in place under the name of the argument, or of the value that it is a view of.
         let changed = node.tensors().next().filter(|_| changes_first(node));
         let is_needed = node.outputs.iter().any(|&output| needed[output])
             || changed.is_some_and(|value| needed_memory[lift.roots[value]]);

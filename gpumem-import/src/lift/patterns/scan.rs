@@ -166,7 +166,7 @@ fn write(lift: &mut Lift<'_>, scan: &Scan) -> Option<()> {
     let [a_log, d] = &scan.keys;
     let layer = Layer::join("SelectiveScan", vec![x, delta, b, c], 0).key("A_log", Some(a_log)).key("D", Some(d));
     let mut value = plan.add(layer, &shape);
-    // What is multiplied with the result is turned as the result is, if it is turned in the end.
+    // If the result is turned in the end, its factor is turned in the same way.
     if let Some((_, product)) = next(plan.lift, result)
         && product.op == "mul"
         && let Some((turned, last)) = turned_after(plan.lift, output(product)?)

@@ -72,7 +72,7 @@ impl Roles {
         let mut scopes = Scopes::default();
         let mut readers: HashMap<&str, Vec<(&NodeProto, usize)>> = HashMap::new();
         let mut makers: HashMap<&str, &NodeProto> = HashMap::new();
-        // What one tensor is called after it was found to equal another one.
+        // The name of a tensor that was found to equal another one.
         let mut same: HashMap<&str, &str> = HashMap::new();
         for node in &graph.node {
             for (index, input) in node.input.iter().enumerate() {

@@ -263,7 +263,7 @@ pub(super) fn index(c: &Call<'_>) -> Outputs {
     let named: Vec<(usize, &Tensor)> =
         indices.iter().enumerate().filter_map(|(dim, index)| Some((dim, index.as_ref()?))).collect();
     if named.iter().any(|(_, index)| matches!(index.dtype, Dtype::Bool | Dtype::U8)) {
-        // How many elements a mask selects depends on data: the file says how many there were.
+        // The number of elements that a mask selects depends on data: the file records it.
         let shape = c.output_shape(0)?.to_vec();
         return looked_up(c, &table, &named.iter().map(|(_, index)| Some(*index)).collect::<Vec<_>>(), &shape);
     }

@@ -198,7 +198,7 @@ impl Scores {
     }
 
     fn add(&mut self, added: Added, factor: f64) -> Option<()> {
-        // What is added before a factor is another number after it.
+        // A factor after a sum scales the summands too.
         let added = match added {
             Added::Numbers(value) if self.scale * factor != 1.0 => Added::Mask(value),
             other => other,

@@ -69,7 +69,7 @@ pub(super) fn prune(model: &mut Model) {
     model.nodes.retain(|_| keeps.next().unwrap_or(false));
     let keeps: Vec<bool> =
         model.state.iter().map(|state| is_read[state.value] || !matches!(state.kind, StateKind::Constant)).collect();
-    // What a tensor is tied to moves with it.
+    // Indices of owners follow the tensors that stay.
     let place = |index: usize| keeps[..index].iter().filter(|keeps| **keeps).count();
     for state in &mut model.state {
         state.tied_to = state.tied_to.map(place);
