@@ -1,4 +1,4 @@
-//! The networks of `examples/bench_cpu.rs`, built of Burn's layers.
+//! Networks of `examples/networks/small.rs`, built of Burn's layers.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};

@@ -1,4 +1,4 @@
-//! The networks of `examples/bench_cpu.rs`, built of candle's layers.
+//! Networks of `examples/networks/small.rs`, built of candle's layers.
 
 use candle_core::{D, DType, Device, Module, ModuleT, Result, Tensor};
 use candle_nn::ops::{layer_norm_slow, softmax};

@@ -1,4 +1,4 @@
-//! The measurement loop of every contestant of `scripts/compare_cpu.py`. `examples/bench_cpu.rs` has the loop for gpumem.
+//! The measurement loop of every contestant of `scripts/compare_cpu.py`. `examples/networks/steps.rs` has the loop for gpumem.
 //!
 //! ```text
 //! echo 20 | RAYON_NUM_THREADS=1 target/release/contestant-burn mlp 669706 64
