@@ -22,7 +22,7 @@ mod runner;
 mod seeds;
 
 pub use files::{cifar, csv, events, idx, images, npy, npz, onnx, pickle, pt2, safetensors, shards, states, tokens};
-pub use runner::{allocated, main};
+pub use runner::{allocated, any, main};
 
 use gpumem_core::cards::{ALL, find, parse_vram};
 use gpumem_core::lower::Blueprint;

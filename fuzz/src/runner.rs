@@ -113,11 +113,27 @@ impl Asked {
 
 /// Runs the program of the target with this name.
 pub fn main(name: &str) -> ExitCode {
+    run(name, 1)
+}
+
+/// Runs the program of the target that the first argument names.
+pub fn any() -> ExitCode {
+    match std::env::args().nth(1) {
+        Some(name) => run(&name, 2),
+        None => {
+            eprintln!("error: name a target first, of {}", TARGETS.map(|target| target.name).join(", "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs a target with the options that follow the first `before` arguments.
+fn run(name: &str, before: usize) -> ExitCode {
     let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
         eprintln!("error: no target is called `{name}`");
         return ExitCode::from(2);
     };
-    let asked = match Asked::read(std::env::args().skip(1)) {
+    let asked = match Asked::read(std::env::args().skip(before)) {
         Ok(asked) => asked,
         Err(error) => {
             eprintln!("error: {error}");
