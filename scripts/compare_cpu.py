@@ -231,7 +231,8 @@ def main():
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.cases = options.cases or [name for name in ALL if name.removesuffix("-inference") in SMALL]
-    options.cases += drawn(options.drawn)
+    if options.drawn:
+        options.cases += drawn(options.drawn)
     options.against = [who for who in options.against.split(",") if who]
     for given, known in [(options.cases, ALL), (options.against, TORCH + RUST)]:
         unknown = [name for name in given if name not in known]
