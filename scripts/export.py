@@ -6,8 +6,9 @@
     scripts/export.py timm:create_model --argument "'convnext_tiny'" --input 3,224,224 -o convnext
 
 The model is made by a function or a class that is called with the given arguments. It is exported for training with an open batch size:
-`OUT.pt2` has its operations and `OUT.safetensors` its weights, one tensor for each key of the state dict. From another program, call
-`export(model, inputs, "OUT")`.
+`OUT.pt2` has its operations and `OUT.safetensors` its weights, one tensor for each key of the state dict. `OUT.samples.safetensors` has the
+example inputs and the model's outputs in evaluation mode, as `input.0`, `output.0` and so on: `cargo gpumem import --check` compares with
+them. From another program, call `export(model, inputs, "OUT")`, or `record(model, inputs, "OUT.samples.safetensors")` for samples alone.
 """
 
 import argparse
@@ -108,14 +109,52 @@ def weights(model):
     return tensors
 
 
-def export(model, inputs, out, train=True):
-    """Writes `OUT.pt2` and `OUT.safetensors`, and returns their paths."""
-    import torch
-
+def saver():
+    """Returns the function that writes tensors as safetensors."""
     try:
         from safetensors.torch import save_file
     except ImportError:
         raise Refused("safetensors is missing; install it: `pip install safetensors`") from None
+    return save_file
+
+
+def tensors_of(values):
+    """Returns the tensors in nested tuples, lists, dicts and data classes, in the order in which PyTorch exports them."""
+    import torch
+    from torch.utils import _pytree
+
+    return [value for value in _pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def record(model, inputs, path):
+    """Writes inputs and the outputs of the model in evaluation mode, and returns the path.
+
+    Returns `None` if the outputs differ from one call to the next, so that nothing can be compared with them.
+    """
+    import torch
+
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            # A model may change its inputs.
+            first, second = (tensors_of(model(*[each.clone() for each in inputs])) for _ in range(2))
+    finally:
+        for name, module in model.named_modules():
+            module.training = modes[name]
+    if len(first) != len(second) or not all(torch.equal(a, b) for a, b in zip(first, second) if not a.isnan().any()):
+        return None
+    named = {f"input.{index}": tensor for index, tensor in enumerate(tensors_of(inputs))}
+    named |= {f"output.{index}": tensor for index, tensor in enumerate(first)}
+    saver()({name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}, path, metadata={"mode": "eval"})
+    return path
+
+
+def export(model, inputs, out, train=True):
+    """Writes `OUT.pt2`, `OUT.safetensors` and `OUT.samples.safetensors`, and returns their paths."""
+    import torch
+
+    save_file = saver()
     if not hasattr(torch, "export"):
         raise Refused(f"PyTorch {torch.__version__} has no `torch.export`; 2.8 or later is needed")
     out = Path(out)
@@ -124,9 +163,12 @@ def export(model, inputs, out, train=True):
     exported, reason = program(model, tuple(inputs))
     if reason is not None:
         print(f"note: the batch size is fixed at {BATCH}, since PyTorch says: {reason}", file=sys.stderr)
-    files = out.with_name(out.name + ".pt2"), out.with_name(out.name + ".safetensors")
+    files = [out.with_name(out.name + ending) for ending in (".pt2", ".safetensors", ".samples.safetensors")]
     torch.export.save(exported, files[0])
     save_file(tensors, files[1], metadata={"format": "pt"})
+    if record(model, tuple(inputs), files[2]) is None:
+        print("note: no samples are written, since the model's outputs differ from one call to the next", file=sys.stderr)
+        files.pop()
     return files
 
 
@@ -151,6 +193,7 @@ def main():
     for path in files:
         print(f"{path} ({path.stat().st_size:,} bytes)")
     print(f"next: cargo gpumem fit {files[0]} --batch 32 --optimizer adamw")
+    print(f"      cargo gpumem import {files[0]} -o model.rs --check")
 
 
 if __name__ == "__main__":

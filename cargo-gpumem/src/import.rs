@@ -5,15 +5,16 @@ use crate::models::read::{self, USUAL_OPTIMIZER};
 use crate::models::{USUAL_BATCH, table};
 use crate::options::{Device, Import};
 use crate::output::{print, say};
+use crate::outputs::{Staged, keep, refuse};
 use gpumem_import::tree;
+use gpumem_import::weights::Tensors;
 use gpumem_language::source::Overrides;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub fn run(arguments: &Import) -> Result<ExitCode, Failure> {
     let file = arguments.file.display();
+    refuse_outputs(arguments)?;
     let options = options(arguments)?;
     let imported = read::model(&arguments.file, &options, arguments.inference)?;
     if !imported.missing.is_empty() {
@@ -35,19 +36,28 @@ pub fn run(arguments: &Import) -> Result<ExitCode, Failure> {
     if !notes.is_empty() {
         say(notes.trim_end());
     }
+    let mut staged = Vec::new();
     if let Some(weights) = &arguments.weights {
-        refuse_existing(weights, arguments.force)?;
-        let count = gpumem_import::weights::write(&arguments.file, &imported.weights(), weights)?;
-        say(&format!("wrote {count} tensors to {}", weights.display()));
+        let part = Staged::new(weights)?;
+        let count = Tensors::open(&arguments.file, &imported.weights(), arguments.inference)?.write(part.part())?;
+        staged.push(part.told(format!("{count} tensors")));
     }
-    match &arguments.output {
-        None => print(&text)?,
-        Some(path) => {
-            write(path, &text, arguments.force)?;
-            say(&format!("wrote {} lines to {}", text.lines().count(), path.display()));
-        }
+    if let Some(output) = &arguments.output {
+        let part = Staged::new(output)?;
+        part.write(&text)?;
+        staged.push(part.told(format!("{} lines", text.lines().count())));
+    }
+    keep(staged, arguments.force)?;
+    if arguments.output.is_none() {
+        print(&text)?;
     }
     Ok(ExitCode::from(if imported.source.is_some() { 0 } else { 2 }))
+}
+
+/// Fails if an output cannot be written where it is asked for, before anything is read.
+fn refuse_outputs(arguments: &Import) -> Result<(), Failure> {
+    let outputs: Vec<&Path> = arguments.weights.iter().chain(&arguments.output).map(PathBuf::as_path).collect();
+    refuse(&outputs, &[&arguments.file], arguments.force)
 }
 
 /// Returns the settings of the network that is printed.
@@ -82,24 +92,5 @@ fn options(arguments: &Import) -> Result<tree::Options, Failure> {
         optimizer,
         loss: None,
         fields,
-    })
-}
-
-/// Fails if a file exists that must not be replaced.
-pub fn refuse_existing(path: &Path, may_replace: bool) -> Result<(), Failure> {
-    match path.exists() && !may_replace {
-        true => Err(format!("{} exists; `--force` replaces it", path.display()).into()),
-        false => Ok(()),
-    }
-}
-
-/// Writes a source. A file that exists is replaced if the user says so.
-fn write(path: &Path, text: &str, may_replace: bool) -> Result<(), Failure> {
-    let mut options = OpenOptions::new();
-    let options = if may_replace { options.create(true).truncate(true) } else { options.create_new(true) };
-    let written = options.write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => format!("{} exists; `--force` replaces it", path.display()).into(),
-        _ => format!("cannot write {}: {error}", path.display()).into(),
     })
 }

@@ -17,6 +17,7 @@ mod models;
 mod network;
 mod options;
 mod output;
+mod outputs;
 mod packages;
 mod plan;
 mod show;

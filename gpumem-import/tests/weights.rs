@@ -1,10 +1,11 @@
 //! Weights of a model, as safetensors.
 
-use gpumem_import::Pt2;
 use gpumem_import::batch::Batch;
-use gpumem_import::lift::lift;
-use gpumem_import::weights::{Plan, write};
+use gpumem_import::lift::{Table, lift};
+use gpumem_import::weights::{Plan, Tensors};
+use gpumem_import::{Error, Pt2, open};
 use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The tensors of `small.pt2`, whose elements count up from 100 times their place here.
@@ -19,8 +20,16 @@ const TENSORS: [(&str, &[usize]); 8] = [
     ("bn.running_var", &[4]),
 ];
 
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/weights").join(name)
+}
+
 fn small() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/weights/small.pt2")
+    file("small.pt2")
+}
+
+fn write(model: &Path, plan: &Plan, output: &Path) -> Result<usize, Error> {
+    Tensors::open(model, plan, false)?.write(output)
 }
 
 /// Every parameter is there row by row, also the convolution's, which lies channels last in the file. The tied table is there once, and
@@ -65,6 +74,24 @@ fn tensors_are_written_as_the_network_has_them() {
     assert!(file.tensor("factor").is_err());
 }
 
+/// A buffer that the network has as a table is written once, with the numbers of the table; as a parameter, it needs numbers that are loaded.
+#[test]
+fn buffers_of_the_network_are_written_once() {
+    let model = Pt2::open(&small()).unwrap().model(None, &[]).unwrap();
+    let mut lifted = lift(&model, &Batch::follow(&model).unwrap());
+    let shapes = [("steps", &[2][..])];
+    let open = |plan: &Plan| Tensors::open(&small(), plan, false);
+    let message = open(&Plan::new(&lifted, &[], shapes)).err().unwrap().to_string();
+    assert!(message.contains("has `steps` as i64; only floating-point weights are loaded"), "{message}");
+    lifted.tables.push(Table { key: "steps".into(), shape: vec![2], numbers: vec![3.0, 4.0] });
+    let mut tensors = open(&Plan::new(&lifted, &[], shapes)).unwrap();
+    assert_eq!(tensors.all().iter().filter(|tensor| tensor.name == "steps").count(), 1);
+    assert_eq!(tensors.read_f32("steps", &[2]).unwrap(), [3f32, 4.0].map(f32::to_le_bytes).concat());
+    let message = tensors.read_f32("steps", &[3]).unwrap_err().to_string();
+    assert!(message.contains("has `steps` of shape [2], and the network has [3]"), "{message}");
+    assert!(tensors.read_f32("none", &[3]).unwrap_err().to_string().contains("has no tensor for `none`"));
+}
+
 #[test]
 fn nothing_is_left_of_what_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +100,10 @@ fn nothing_is_left_of_what_cannot_be_written() {
     let stripped = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/alexnet.pt2");
     assert!(message(&stripped, &output).contains("has no weights"));
     let onnx = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/text_cnn.torchscript-train.onnx");
-    assert!(message(&onnx, &output).contains("save them in Python"));
+    assert!(
+        message(&onnx, &output)
+            .contains("in `stripped`, which is missing, or outside of its folder; put that file beside it")
+    );
     assert!(message(&small(), &folder.path().join("none/out.safetensors")).contains("cannot be written"));
     // A file whose weights are cut off.
     let broken = folder.path().join("broken.pt2");
@@ -81,4 +111,92 @@ fn nothing_is_left_of_what_cannot_be_written() {
     std::fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
     assert!(message(&broken, &output).contains("damaged"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Returns the shape and the bits of each tensor that a network loads, as f32.
+fn loaded(model: &Path, is_for_inference: bool) -> Result<BTreeMap<String, (Vec<u64>, Vec<u8>)>, Error> {
+    let read = open(model, is_for_inference)?;
+    let lifted = lift(&read, &Batch::follow(&read).unwrap());
+    let mut tensors = Tensors::open(model, &Plan::new(&lifted, &[], []), is_for_inference)?;
+    let all: Vec<(String, Vec<u64>)> =
+        tensors.all().iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
+    all.into_iter().map(|(name, shape)| Ok((name.clone(), (shape.clone(), tensors.read_f32(&name, &shape)?)))).collect()
+}
+
+/// Matrices that an exporter has transposed, and gates in another order, come out as PyTorch has them.
+#[test]
+fn weights_of_onnx_are_those_of_the_program() {
+    for name in ["vision", "tagger"] {
+        let expected = loaded(&file(&format!("{name}.pt2")), false).unwrap();
+        assert!(expected.len() > 8, "{name}: {:?}", expected.keys());
+        for form in ["onnx", "external.onnx"] {
+            let found = loaded(&file(&format!("{name}.{form}")), false).unwrap();
+            assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{name}.{form}");
+            for (key, tensor) in &expected {
+                assert_eq!(&found[key], tensor, "{name}.{form}: {key}");
+            }
+        }
+    }
+    // An export for inference has recurrent layers as they are.
+    assert_eq!(loaded(&file("tagger.eval.onnx"), true).unwrap(), loaded(&file("tagger.pt2"), false).unwrap());
+}
+
+/// BatchNorm that is part of a convolution changes its weights, and leaves all others.
+#[test]
+fn weights_of_an_export_for_inference_are_its_own() {
+    let (found, expected) =
+        (loaded(&file("vision.eval.onnx"), true).unwrap(), loaded(&file("vision.pt2"), false).unwrap());
+    let numbers =
+        |bytes: &[u8]| -> Vec<f32> { bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect() };
+    let of = |key: &str| numbers(&expected[key].1);
+    let (factor, variance) = (of("bn.weight"), of("bn.running_var"));
+    let folded = numbers(&found["conv.weight"].1);
+    for (at, (folded, plain)) in folded.iter().zip(of("conv.weight")).enumerate() {
+        let channel = at / 18;
+        let number = plain * factor[channel] / (variance[channel] + 1e-5).sqrt();
+        assert!((folded - number).abs() < 1e-5, "{at}: {folded} beside {number}");
+    }
+    assert!(found.contains_key("conv.bias") && !found.contains_key("bn.weight"), "{:?}", found.keys());
+    for key in ["fc.weight", "fc.bias", "mix.bias"] {
+        assert_eq!(found[key], expected[key], "{key}");
+    }
+}
+
+/// Every length in a file beside the model is checked before memory is taken.
+#[test]
+fn damaged_data_of_onnx_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = (folder.path().join("vision.external.onnx"), folder.path().join("vision.external.data"));
+    let output = folder.path().join("out.safetensors");
+    let whole = std::fs::read(file("vision.external.onnx")).unwrap();
+    std::fs::write(&model, &whole).unwrap();
+    let message = || write(&model, &Plan::default(), &output).unwrap_err().to_string();
+    assert!(message().contains("in `vision.external.data`, which is missing"), "{}", message());
+    let bytes = std::fs::read(file("vision.external.data")).unwrap();
+    for length in 0..bytes.len() {
+        std::fs::write(&data, &bytes[..length]).unwrap();
+        assert!(message().contains("beyond the end of `vision.external.data`, which has"), "{length}: {}", message());
+    }
+    std::fs::write(&data, &bytes).unwrap();
+    // The length of the first tensor: that of the convolution, of 4 * 2 * 3 * 3 elements.
+    let at = whole.windows(3).position(|three| three == b"288").unwrap();
+    let mut changed = whole.clone();
+    changed[at..at + 3].copy_from_slice(b"284");
+    std::fs::write(&model, &changed).unwrap();
+    assert!(message().contains("has 284 bytes for `conv.weight`, whose shape needs 288"), "{}", message());
+    for at in (0..whole.len()).step_by(3) {
+        for change in [0x01, 0x80, 0xff] {
+            let mut changed = whole.clone();
+            changed[at] ^= change;
+            std::fs::write(&model, &changed).unwrap();
+            let _ = write(&model, &Plan::default(), &output);
+        }
+    }
+    // A model in one piece, cut anywhere.
+    let whole = std::fs::read(file("vision.onnx")).unwrap();
+    let _ = std::fs::remove_file(&output);
+    for length in 0..whole.len() {
+        std::fs::write(&model, &whole[..length]).unwrap();
+        assert!(write(&model, &Plan::default(), &output).is_err() || length > whole.len() - 8, "{length}");
+    }
 }

@@ -26,7 +26,7 @@ pub use parts::{Said, parts};
 
 use crate::batch::Batch;
 use crate::lift::{Layer, Lifted};
-use crate::model::Model;
+use crate::model::{Model, ValueId};
 use element::{Body, Element, Function};
 use std::fmt;
 
@@ -68,6 +68,8 @@ pub struct Network {
     pub train: Vec<String>,
     /// The inputs.
     pub inputs: Vec<Signature>,
+    /// The values of the model that the inputs are. Those that are no inputs of the model are numbers that it draws.
+    pub given: Vec<ValueId>,
     /// The types of the outputs.
     pub outputs: Vec<String>,
     /// The contents of `forward`.

@@ -48,6 +48,7 @@ pub(super) fn network(
         docs,
         train,
         inputs: signatures,
+        given: inputs.to_vec(),
         outputs,
         forward,
         functions,

@@ -1,6 +1,8 @@
 //! Tensors of a safetensors file, read one at a time.
 
 use crate::error::Error;
+use crate::model::Dtype;
+use crate::weights::to_f32;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,63 +57,74 @@ impl Safetensors {
         Ok(Safetensors { path: path.into(), file, entries, span: [8 + header, length] })
     }
 
+    /// Returns the names and the shapes of all tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[u64])> {
+        self.entries.iter().map(|(key, entry)| (&key[..], &entry.shape[..]))
+    }
+
     /// Returns the elements of a tensor as f32, the low byte first.
     ///
     /// # Errors
     /// Says which tensor is missing, has another shape, or another type than f32, f16, bf16 and f64.
     pub fn tensor(&mut self, key: &str, shape: &[u64]) -> Result<Vec<u8>, Error> {
-        let refuse = |path: &Path, what: String| Err(Error::new(path, what));
-        let Some(entry) = self.entries.get(key) else { return refuse(&self.path, format!("has no tensor `{key}`")) };
+        let entry = self.entry(key)?;
         if entry.shape != shape {
-            return refuse(
-                &self.path,
-                format!("has `{key}` of shape {:?}, and the network has {shape:?}", entry.shape),
-            );
+            let what = format!("has `{key}` of shape {:?}, and the network has {shape:?}", entry.shape);
+            return Err(Error::new(&self.path, what));
         }
-        let elements = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
-        let size = match &entry.dtype[..] {
-            "F32" => 4,
-            "F64" => 8,
-            "F16" | "BF16" => 2,
-            other => return refuse(&self.path, format!("has `{key}` as {other}; F32, F16, BF16 and F64 are written")),
+        let what = format!("has `{key}` as {}; F32, F16, BF16 and F64 are written", entry.dtype);
+        let (dtype, raw) = self.read(key)?;
+        to_f32(dtype, &raw).ok_or_else(|| Error::new(&self.path, what))
+    }
+
+    /// Returns the elements of a tensor as they are in the file, with their type.
+    ///
+    /// # Errors
+    /// Says which tensor is missing, outside of the file, or of a type that PyTorch does not have.
+    pub fn read(&mut self, key: &str) -> Result<(Dtype, Vec<u8>), Error> {
+        let entry = self.entry(key)?;
+        let Some(dtype) = dtype(&entry.dtype) else {
+            let what = format!("has `{key}` as {}, which is not read; write it as F32 or I64", entry.dtype);
+            return Err(Error::new(&self.path, what));
         };
+        let elements = entry.shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         let [start, end] = entry.data_offsets;
         let first = self.span[0].checked_add(start);
         let bytes = elements
-            .and_then(|elements| elements.checked_mul(size))
+            .and_then(|elements| elements.checked_mul(dtype.bytes()))
             .filter(|&bytes| end.checked_sub(start) == Some(bytes));
         let is_inside =
             |bytes: u64| first.and_then(|first| first.checked_add(bytes)).is_some_and(|last| last <= self.span[1]);
         let (Some(first), Some(bytes)) = (first, bytes.filter(|&bytes| is_inside(bytes))) else {
-            return refuse(&self.path, format!("has `{key}` outside of the file; write it again"));
+            return Err(Error::new(&self.path, format!("has `{key}` outside of the file; write it again")));
         };
         let mut raw = Vec::new();
         let read =
             self.file.seek(SeekFrom::Start(first)).and_then(|_| (&mut self.file).take(bytes).read_to_end(&mut raw));
         if read.is_err() || raw.len() as u64 != bytes {
-            return refuse(&self.path, format!("ends inside of `{key}`; write it again"));
+            return Err(Error::new(&self.path, format!("ends inside of `{key}`; write it again")));
         }
-        Ok(match &entry.dtype[..] {
-            "F32" => raw,
-            "F64" => widened(&raw, |b: [u8; 8]| f64::from_le_bytes(b) as f32),
-            "BF16" => widened(&raw, |b: [u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
-            _ => widened(&raw, |b: [u8; 2]| half(u16::from_le_bytes(b))),
-        })
+        Ok((dtype, raw))
+    }
+
+    fn entry(&self, key: &str) -> Result<&Entry, Error> {
+        self.entries.get(key).ok_or_else(|| Error::new(&self.path, format!("has no tensor `{key}`")))
     }
 }
 
-fn widened<const N: usize>(raw: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<u8> {
-    raw.as_chunks::<N>().0.iter().flat_map(|bytes| number(*bytes).to_le_bytes()).collect()
-}
-
-/// Converts a half to f32: exact for every half.
-fn half(bits: u16) -> f32 {
-    let (sign, exponent, fraction) = (bits >> 15, (bits >> 10) & 31, f32::from(bits & 1023) / 1024.0);
-    let size = match exponent {
-        0 => fraction * 2f32.powi(-14),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        exponent => (1.0 + fraction) * 2f32.powi(i32::from(exponent) - 15),
-    };
-    if sign == 1 { -size } else { size }
+/// Returns the type of this name in safetensors. `None` for those that models do not have.
+fn dtype(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "F32" => Dtype::F32,
+        "F64" => Dtype::F64,
+        "F16" => Dtype::F16,
+        "BF16" => Dtype::Bf16,
+        "I64" => Dtype::I64,
+        "I32" => Dtype::I32,
+        "I16" => Dtype::I16,
+        "I8" => Dtype::I8,
+        "U8" => Dtype::U8,
+        "BOOL" => Dtype::Bool,
+        _ => return None,
+    })
 }

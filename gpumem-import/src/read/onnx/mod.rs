@@ -7,6 +7,7 @@
 //! **Names.** A tensor that has lost its name gets the one that it has in PyTorch by the operation that reads it: see `names`.
 
 mod compose;
+mod elements;
 mod folded;
 mod names;
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
@@ -21,6 +22,7 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::fold::{Origin, origins};
 use crate::model::{Dtype, Model};
+pub(crate) use elements::Elements;
 use names::Roles;
 use prost::Message;
 use proto::{GraphProto, ModelProto};
@@ -53,7 +55,7 @@ pub struct Onnx {
 pub struct Weight {
     /// The key in PyTorch's state dict.
     pub key: String,
-    /// The name in the file.
+    /// The name of the tensor in the file.
     pub initializer: String,
     /// The place of the bytes. `None` if they are in the graph itself.
     pub place: Option<Place>,

@@ -147,12 +147,20 @@ impl Place {
 pub(super) fn data(tensor: &TensorProto, file: &Path) -> Option<Data> {
     let (dtype, shape) = shape(tensor)?;
     let expected = bytes(&shape, dtype).filter(|bytes| *bytes <= LONGEST_TENSOR)?;
-    let raw: Vec<u8> = match (place(tensor, file).ok()?, &tensor.raw_data) {
-        (Some(place), _) => place.read(file.parent().unwrap_or(Path::new("")))?,
-        (None, Some(raw)) => raw.to_vec(),
-        (None, None) => listed(tensor, dtype),
+    let raw: Vec<u8> = match place(tensor, file).ok()? {
+        Some(place) => place.read(file.parent().unwrap_or(Path::new("")))?,
+        None => inline(tensor),
     };
     (raw.len() as u64 == expected).then(|| Data(raw.into()))
+}
+
+/// Returns the elements that are in the graph itself. Empty if none are.
+pub(super) fn inline(tensor: &TensorProto) -> Vec<u8> {
+    match (&tensor.raw_data, tensor.data_type.and_then(dtype)) {
+        (Some(raw), _) => raw.to_vec(),
+        (None, Some(dtype)) => listed(tensor, dtype),
+        (None, None) => Vec::new(),
+    }
 }
 
 /// Returns the elements of a tensor that lists them in a field of their type.

@@ -191,13 +191,11 @@ impl Translator<'_> {
         if expected.is_none() || self.model.values[value].elements() != expected {
             return refuse("its weights have another shape than its states");
         }
-        let (initializer, dtype) = (self.model.values[value].name.clone(), self.dtype(value));
-        let place = self
-            .weights
-            .iter()
-            .find(|weight| weight.initializer == initializer)
-            .and_then(|weight| weight.place.clone());
+        let dtype = self.dtype(value);
         let key = self.model.state[index].key.clone();
+        let whole = self.weights.iter().find(|weight| weight.key == key).cloned();
+        let (initializer, place) = whole
+            .map_or_else(|| (self.model.values[value].name.clone(), None), |whole| (whole.initializer, whole.place));
         self.weights.retain(|weight| weight.key != key);
         // Its parts have the names that it was given.
         self.keys.remove(&key);

@@ -51,7 +51,8 @@ impl<'f> Translator<'f> {
             let transform = if is_turned { Transform::Transposed } else { Transform::AsIs };
             self.weights.push(Weight {
                 key: key.clone(),
-                initializer: name.to_string(),
+                // A copy under another name has the elements of the tensor that is copied.
+                initializer: tensor.name.clone().unwrap_or_default(),
                 place,
                 dtype,
                 shape: shape.clone(),
