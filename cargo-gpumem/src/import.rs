@@ -1,6 +1,7 @@
 //! Implements `cargo gpumem import`, which writes a model of PyTorch as a network.
 
 use crate::Failure;
+use crate::check::{self, Verdict};
 use crate::models::read::{self, USUAL_OPTIMIZER};
 use crate::models::{USUAL_BATCH, table};
 use crate::options::{Device, Import};
@@ -47,17 +48,36 @@ pub fn run(arguments: &Import) -> Result<ExitCode, Failure> {
         part.write(&text)?;
         staged.push(part.told(format!("{} lines", text.lines().count())));
     }
+    let verdict = match (arguments.check, &imported.source) {
+        (false, _) => None,
+        (true, Some(source)) => Some(check::run(arguments, &imported, source)?),
+        (true, None) => {
+            say("outputs were not compared: the network is written in parts");
+            Some(Verdict::NotCompared)
+        }
+    };
     keep(staged, arguments.force)?;
     if arguments.output.is_none() {
         print(&text)?;
     }
-    Ok(ExitCode::from(if imported.source.is_some() { 0 } else { 2 }))
+    Ok(ExitCode::from(match verdict {
+        Some(Verdict::Failed) => 1,
+        Some(Verdict::NotCompared) => 2,
+        Some(Verdict::Passed) | None => {
+            if imported.source.is_some() {
+                0
+            } else {
+                2
+            }
+        }
+    }))
 }
 
 /// Fails if an output cannot be written where it is asked for, before anything is read.
 fn refuse_outputs(arguments: &Import) -> Result<(), Failure> {
+    let samples = arguments.samples.clone().unwrap_or_else(|| check::beside(&arguments.file));
     let outputs: Vec<&Path> = arguments.weights.iter().chain(&arguments.output).map(PathBuf::as_path).collect();
-    refuse(&outputs, &[&arguments.file], arguments.force)
+    refuse(&outputs, &[&arguments.file, &samples], arguments.force)
 }
 
 /// Returns the settings of the network that is printed.

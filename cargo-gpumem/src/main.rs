@@ -7,6 +7,7 @@ mod answer;
 mod artefacts;
 mod built;
 mod cards;
+mod check;
 mod diff;
 mod export;
 mod facts;

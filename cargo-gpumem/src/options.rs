@@ -36,7 +36,10 @@ pub enum Command {
     Fit(Fit),
     /// Writes a model of PyTorch as a network, and its weights as safetensors.
     #[command(
-        after_help = "Exit code 0: the whole model was written; 2: it was not, or a part of it with `--partial`. Export a model with \
+        after_help = "Exit code 0: the whole model was written, and with `--check` it fits the cards and its outputs are within 1e-4 of the \
+                      standard deviation of those that PyTorch recorded in evaluation; 1: `--check` found that it does not fit, or \
+                      has other outputs; 2: the model was not written, or a part of it with `--partial`, or there was nothing to \
+                      compare with. `scripts/export.py` records samples. Export a model with \
                       `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`."
     )]
     Import(Import),
@@ -193,7 +196,7 @@ pub struct Plan {
     pub build: Build,
 }
 
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub struct Fit {
     /// Names of networks; all of them if none is named. Or files, which are read without a build: `model.pt2`, `model.onnx`, `src/net.rs`
     #[arg(value_name = "NETWORK")]
@@ -278,6 +281,12 @@ pub struct Import {
     /// Read a model that was exported for inference: its training would lack BatchNorm and Dropout
     #[arg(long)]
     pub inference: bool,
+    /// Compare the network with its cards, and its outputs with recorded ones: those in `--samples`
+    #[arg(long)]
+    pub check: bool,
+    /// Recorded inputs and outputs, instead of those beside the model: `model.samples.safetensors` for `model.pt2`
+    #[arg(long, value_name = "PATH", requires = "check")]
+    pub samples: Option<PathBuf>,
     /// Write the modules that can be said, if the whole model cannot
     #[arg(long)]
     pub partial: bool,
@@ -341,8 +350,9 @@ pub struct Cards {
     pub format: Plain,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
+    #[default]
     Table,
     Json,
     Github,

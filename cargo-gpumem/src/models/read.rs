@@ -3,7 +3,7 @@
 use crate::Failure;
 use gpumem_import::batch;
 use gpumem_import::lift::{Lifted, Unknown, lift};
-use gpumem_import::model::Model;
+use gpumem_import::model::{Model, ValueId};
 use gpumem_import::{tree, weights};
 use gpumem_language::source::Mistake;
 use std::collections::BTreeMap;
@@ -34,8 +34,11 @@ pub struct Imported {
     /// Operations that the network has in another way than the model.
     pub notes: Vec<Missing>,
     pub operations: usize,
+    /// The values of the model that the inputs of the network are.
+    pub given: Vec<ValueId>,
+    /// The dimensions of the model that count samples.
+    pub batch: batch::Batch,
     renamed: Vec<(String, String)>,
-    batch: batch::Batch,
     lifted: Lifted,
 }
 
@@ -43,9 +46,11 @@ impl Imported {
     /// Returns what the network has otherwise than the state dict of the model.
     pub fn weights(&self) -> weights::Plan {
         let resolved = self.source.as_ref().and_then(|source| gpumem_language::source::resolve(source).ok());
-        let parameters = resolved.iter().flat_map(|resolved| &resolved.graph.parameters);
-        let shapes = parameters.map(|parameter| (parameter.name.as_str(), parameter.shape.dims()));
-        weights::Plan::new(&self.lifted, &self.renamed, shapes)
+        let graph = resolved.iter().map(|resolved| &resolved.graph);
+        let parameters =
+            graph.clone().flat_map(|graph| &graph.parameters).map(|it| (it.name.as_str(), it.shape.dims()));
+        let buffers = graph.flat_map(|graph| &graph.buffers).map(|it| (it.name.as_str(), it.shape.dims()));
+        weights::Plan::new(&self.lifted, &self.renamed, parameters.chain(buffers))
     }
 
     /// Returns the modules that can be said as networks of their own, in one source. Empty if there are none.
@@ -79,20 +84,11 @@ pub fn model(path: &Path, options: &tree::Options, is_for_inference: bool) -> Re
         true => written(&model, &batch, &lifted, options).map_err(|why| missing.push(whole(why))).ok(),
         false => None,
     };
-    let (source, renamed) = written.unzip();
+    let (source, network) = written.unzip();
+    let (renamed, given) = network.map(|network| (network.renamed, network.given)).unwrap_or_default();
     let mut notes = kinds(&lifted.notes);
     notes.extend(drawn(&model, &lifted));
-    Ok(Imported {
-        model,
-        parameters,
-        source,
-        missing,
-        notes,
-        operations,
-        renamed: renamed.unwrap_or_default(),
-        batch,
-        lifted,
-    })
+    Ok(Imported { model, parameters, source, missing, notes, operations, given, batch, renamed, lifted })
 }
 
 /// Returns the numbers that the model draws, and the network takes as further inputs.
@@ -109,17 +105,17 @@ fn drawn(model: &Model, lifted: &Lifted) -> Option<Missing> {
 fn written(model: &Model, batch: &batch::Batch, lifted: &Lifted, options: &tree::Options) -> Result<Written, String> {
     let network = tree::Network::new(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?;
     let text = network.to_string();
-    let Err(mistakes) = gpumem_language::source::resolve(&text) else { return Ok((text, network.renamed)) };
+    let Err(mistakes) = gpumem_language::source::resolve(&text) else { return Ok((text, network)) };
     let flat = tree::Network::flat(model, batch, lifted, options).map_err(|refusal| refusal.to_string())?;
     let flat_text = flat.to_string();
     match gpumem_language::source::resolve(&flat_text) {
-        Ok(_) => Ok((flat_text, flat.renamed)),
+        Ok(_) => Ok((flat_text, flat)),
         Err(_) => Err(said(&mistakes, &text)),
     }
 }
 
-/// A source, and the parameters that have another name in the state dict: their names and their keys.
-type Written = (String, Vec<(String, String)>);
+/// A source, and the network that it is.
+type Written = (String, tree::Network);
 
 /// Returns mistakes with their lines.
 fn said(mistakes: &[Mistake], text: &str) -> String {

@@ -1,6 +1,7 @@
 //! The command on a crate of its own.
 
 mod files;
+mod import;
 mod left_out;
 mod models;
 
