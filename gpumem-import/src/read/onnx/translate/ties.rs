@@ -1,4 +1,4 @@
-//! Finds weights that an exporter has written twice: as a table, and transposed as the matrix of the last layer.
+//! Finds weights that an exporter has written twice: as a table, and as the matrix of the last layer, transposed or not.
 
 use super::super::proto::{GraphProto, TensorProto};
 use super::super::tensor;
@@ -13,13 +13,24 @@ use std::path::Path;
 const SAMPLES: u64 = 512;
 
 impl Translator<'_> {
-    /// Ties each matrix that is stored as `[in, out]` to a parameter that has its numbers as `[out, in]`.
+    /// Ties each matrix that is stored as `[in, out]` to a parameter that has its numbers as `[out, in]`, and each that has the numbers of a table
+    /// to that. A table that has the numbers of another one is a copy, such as that of a teacher, and stays apart.
     pub(super) fn tie(&mut self, graph: &GraphProto) {
         let tensors: HashMap<&str, &TensorProto> =
             graph.initializer.iter().map(|tensor| (tensor.name.as_deref().unwrap_or(""), tensor)).collect();
-        for value in self.turned.clone() {
+        let looked_up = self.model.nodes.iter().filter(|node| node.op == "embedding");
+        let tables: Vec<ValueId> = looked_up.filter_map(|node| node.tensor("weight")).collect();
+        let matrices = self.model.state.iter().map(|state| state.value);
+        let plain: Vec<ValueId> =
+            matrices.filter(|value| !tables.contains(value) && !self.turned.contains(value)).collect();
+        let turned = self.turned.clone();
+        for (value, is_turned) in
+            turned.into_iter().map(|value| (value, true)).chain(plain.into_iter().map(|value| (value, false)))
+        {
             let Some(&index) = self.owners.get(&value) else { continue };
-            let owner = (0..self.model.state.len()).find(|&other| self.is_same(value, other, &tensors));
+            let is_owner = |state: usize| is_turned || tables.contains(&self.model.state[state].value);
+            let owner = (0..self.model.state.len())
+                .find(|&other| is_owner(other) && self.is_same(value, other, &tensors, is_turned));
             if let Some(owner) = owner.filter(|&owner| owner != index) {
                 let key = self.model.state[index].key.clone();
                 self.weights.retain(|weight| weight.key != key);
@@ -28,12 +39,13 @@ impl Translator<'_> {
         }
     }
 
-    /// True if a state is a parameter whose transposed numbers are those of a matrix.
-    fn is_same(&self, value: ValueId, other: usize, tensors: &HashMap<&str, &TensorProto>) -> bool {
+    /// True if a state is another parameter with the numbers of a matrix, transposed or as they are.
+    fn is_same(&self, value: ValueId, other: usize, tensors: &HashMap<&str, &TensorProto>, is_turned: bool) -> bool {
         let state = &self.model.state[other];
         let (matrix, table) = (&self.model.values[value], &self.model.values[state.value]);
         let is_table = matches!(state.kind, StateKind::Parameter { .. })
             && state.tied_to.is_none()
+            && state.value != value
             && !self.turned.contains(&state.value);
         let (&[rows, columns], true) =
             (&matrix.shape[..], is_table && matrix.shape == table.shape && matrix.dtype == table.dtype)
@@ -53,7 +65,7 @@ impl Translator<'_> {
         let of = |tensor, place: &dyn Fn(&[u64; 2]) -> u64| {
             elements_at(tensor, self.path, &places.iter().map(place).collect::<Vec<_>>())
         };
-        let first = of(turned, &|&[row, column]| column * rows + row);
+        let first = of(turned, &|&[row, column]| if is_turned { column * rows + row } else { row * columns + column });
         let second = of(plain, &|&[row, column]| row * columns + column);
         let differs = |all: &Vec<Vec<u8>>| all.iter().any(|element| element != &all[0]);
         first.is_some() && first == second && first.as_ref().is_some_and(differs)
@@ -85,3 +97,6 @@ fn elements_at(tensor: &TensorProto, path: &Path, places: &[u64]) -> Option<Vec<
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
