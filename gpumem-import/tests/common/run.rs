@@ -55,6 +55,15 @@ impl Running {
         Running { runner, placed, batch }
     }
 
+    /// Returns the bytes of the arena of a network's forward pass.
+    pub fn arena(network: &Network, batch: u64) -> u64 {
+        let program = lower(&network.graph, &network.outputs, &Options { training: None }).expect("it is lowered");
+        let tables = tables(&program);
+        let workspaces = Workspaces::of(&TargetCards::at(&[]), Train::DEFAULT.conv_workspace);
+        let tables = tables.as_tables().with_workspaces(workspaces);
+        pack_at(&tables, batch, Precision::F32).expect("it is packed").0[Line::Arena]
+    }
+
     /// Returns name, class and shape of each tensor that the user gives: inputs, parameters and running statistics.
     pub fn given(&self) -> Vec<(usize, String, Class, Vec<u64>)> {
         let tensors = self.placed.program.tensors.iter().enumerate();
@@ -72,6 +81,11 @@ impl Running {
             Class::Input => self.runner.feed(offset, &bytes).unwrap(),
             _ => self.runner.write(offset, &bytes).unwrap(),
         }
+    }
+
+    /// Gives an input its bytes.
+    pub fn feed(&mut self, id: usize, bytes: &[u8]) {
+        self.runner.feed(self.placed.offsets[id], bytes).unwrap();
     }
 
     /// Runs the forward pass, and returns its outputs.

@@ -1,30 +1,44 @@
-//! Convolutions, products, normalisations, functions and pools.
+//! Convolutions and products, and the choice among operations that compute numbers.
 
-use super::{Writer, float, int, list, text};
+use super::{Writer, float, int, list};
 use gpumem_core::graph::NodeId;
 use gpumem_core::program::Op;
-use gpumem_core::program::ops::{
-    AveragePool, BatchNorm, Binary, BinaryFunction, Convolution, MaxPool, Normalize, Window, Windows,
-};
-use gpumem_core::program::ops::{Pointwise, Product};
+use gpumem_core::program::ops::{Binary, BinaryFunction, Convolution, Product, Window};
 
 /// A name, and the shape of its value without the batch.
 pub(super) type Made = (String, Vec<u64>);
 
-/// Functions that have their name in ONNX too, but for capitals.
-const PLAIN: [&str; 12] =
-    ["relu", "sigmoid", "exp", "tanh", "selu", "softsign", "mish", "abs", "sqrt", "log", "sin", "cos"];
+/// Returns the convolution of a signal that is counted as a map of one row. `None` if windows have several rows.
+fn of_signal(op: &Convolution) -> Option<Convolution<1>> {
+    let Window { kernel_size, stride, padding, dilation } = op.window;
+    let is_row = kernel_size[0] == 1 && padding[0] == 0 && op.input[0] == 1 && op.output[0] == 1;
+    let window =
+        Window { kernel_size: [kernel_size[1]], stride: [stride[1]], padding: [padding[1]], dilation: [dilation[1]] };
+    let Convolution { in_channels, out_channels, groups, bias, transposed, input, output, .. } = *op;
+    let (input, output) = ([input[1]], [output[1]]);
+    is_row.then_some(Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
+}
 
 impl Writer<'_> {
     /// Writes an operation that computes numbers. `None` if it is another one, or has no form in ONNX.
     pub(super) fn layer(&mut self, id: NodeId, op: &Op, inputs: &[NodeId], buffers: &[usize]) -> Option<Made> {
         match op {
             Op::Product(product) => self.product(product, inputs),
-            Op::Convolution(convolution) => self.convolution(convolution, inputs),
+            Op::Convolution(convolution) => match of_signal(convolution).filter(|_| self.dims(inputs[1]).len() == 3) {
+                Some(signal) => self.convolution(&signal, inputs),
+                None => self.convolution(convolution, inputs),
+            },
             Op::Convolution3d(convolution) => self.convolution(convolution, inputs),
             Op::BatchNorm(norm) => self.batch_norm(norm, inputs, buffers),
+            Op::InplaceNorm(norm) => {
+                let (made, shape) = self.batch_norm(&norm.norm(), inputs, buffers)?;
+                Some((self.add("LeakyRelu", &[&made], vec![float("alpha", norm.slope)]), shape))
+            }
             Op::Normalize(norm) => self.row_norm(norm, inputs),
+            Op::Reparametrize(weight) => self.reparametrize(weight, inputs),
+            Op::SpectralNorm(norm) => self.spectral_norm(norm, inputs, buffers),
             Op::Pointwise(function) => self.pointwise(function, inputs),
+            Op::Formula(formula) => self.formula(id, formula, inputs),
             Op::MaxPool(pool) => self.max_pool(pool, inputs),
             Op::MaxPool3d(pool) => self.max_pool(pool, inputs),
             Op::AveragePool(pool) => self.average_pool(pool, inputs),
@@ -38,7 +52,9 @@ impl Writer<'_> {
                 }
                 Some((whole, sum.shape.dims().to_vec()))
             }
-            Op::Attention(attention) => self.attention(attention, inputs),
+            Op::Attention(attention) => self.attention(id, attention, inputs),
+            Op::Recurrence(recurrence) => self.recurrence(recurrence, inputs),
+            Op::SelectiveScan(scan) => self.selective_scan(scan, inputs),
             _ => None,
         }
     }
@@ -64,7 +80,7 @@ impl Writer<'_> {
     }
 
     fn convolution<const N: usize>(&mut self, op: &Convolution<N>, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.as_shape(*inputs.first()?, &[&[op.in_channels], &op.input[..]].concat());
+        let x = self.as_maps(*inputs.first()?, &[&[op.in_channels], &op.input[..]].concat());
         let (first, second) = match op.transposed {
             true => (op.in_channels, op.out_channels / op.groups),
             false => (op.out_channels, op.in_channels / op.groups),
@@ -83,9 +99,12 @@ impl Writer<'_> {
             let (from, to) =
                 if op.transposed { (op.output[axis], op.input[axis]) } else { (op.input[axis], op.output[axis]) };
             let reach = (to - 1) * stride[axis] + span;
-            // Elements beyond the last window, or the padding that it needs.
-            after[axis] = reach.saturating_sub(from + padding[axis]);
-            extra[axis] = (from + padding[axis]).saturating_sub(reach);
+            let padded = from + 2 * padding[axis];
+            // As much padding after the map as before it, as PyTorch has it, if the sizes follow from that.
+            let is_even =
+                if op.transposed { padded >= reach } else { (padded - span.min(padded)) / stride[axis] + 1 == to };
+            after[axis] = if is_even { padding[axis] } else { reach.saturating_sub(from + padding[axis]) };
+            extra[axis] = (from + padding[axis] + after[axis]).saturating_sub(reach);
         }
         let mut attributes = vec![
             list("kernel_shape", kernel_size),
@@ -98,186 +117,22 @@ impl Writer<'_> {
         if op.transposed {
             attributes.push(list("output_padding", extra));
         }
-        let shape = [&[op.out_channels], &op.output[..]].concat();
+        let shape = self.of_maps(inputs[0], [&[op.out_channels], &op.output[..]].concat());
         Some((self.add(kind, &operands, attributes), shape))
     }
 
-    fn batch_norm(&mut self, norm: &BatchNorm, inputs: &[NodeId], buffers: &[usize]) -> Option<Made> {
-        let shape = self.dims(*inputs.first()?);
-        let x = self.as_shape(inputs[0], &[norm.channels, norm.size[0], norm.size[1]]);
-        let (scale, shift) = match inputs {
-            [_, scale, shift] => (self.names[*scale].clone(), self.names[*shift].clone()),
-            _ => (self.filled(1.0, norm.channels), self.filled(0.0, norm.channels)),
-        };
-        let statistics = |at: usize| Some(super::key(&self.graph.buffers.get(*buffers.get(at)?)?.name));
-        let (mean, variance) = (statistics(0)?, statistics(1)?);
-        let made =
-            self.add("BatchNormalization", &[&x, &scale, &shift, &mean, &variance], vec![float("epsilon", norm.eps)]);
-        let made = if shape.len() == 3 { made } else { self.shaped(&made, self.is_batched(inputs[0]), &shape) };
-        Some((made, shape))
-    }
-
-    /// Returns a vector of one number.
-    fn filled(&mut self, number: f32, length: u64) -> String {
-        let name = format!("/filled({number}){length}");
-        let numbers = vec![number; usize::try_from(length).unwrap_or(0)];
-        if !self.constants.contains_key(&name) {
-            let made = self.numbers(&numbers, &[length]);
-            if let Some(mut tensor) = self.constants.remove(&made) {
-                tensor.name = Some(name.clone());
-                self.constants.insert(name.clone(), tensor);
-            }
+    /// Returns a value in this shape, with an axis of samples before it if it has none.
+    pub(super) fn as_maps(&mut self, id: NodeId, shape: &[u64]) -> String {
+        if self.is_batched(id) {
+            return self.as_shape(id, shape);
         }
-        name
+        let name = self.names[id].clone();
+        self.shaped(&name, false, &[&[1], shape].concat())
     }
 
-    fn row_norm(&mut self, norm: &Normalize, inputs: &[NodeId]) -> Option<Made> {
-        let shape = norm.shape.dims().to_vec();
-        let x = self.as_shape(*inputs.first()?, &shape);
-        let suffix = (0..shape.len()).rev().find(|&axis| shape[axis..].iter().product::<u64>() == norm.length);
-        let rows = suffix.filter(|_| norm.groups == 1 && norm.shared == 1);
-        let Some(axis) = rows else { return self.group_norm(norm, &x, inputs) };
-        let axes = &shape[axis..];
-        let scale = match norm.scale {
-            true => self.as_shape(*inputs.get(1)?, axes),
-            false => self.numbers(&vec![1.0; usize::try_from(norm.length).ok()?], axes),
-        };
-        if norm.center {
-            let mut operands = vec![x, scale];
-            if norm.shift {
-                operands.push(self.as_shape(*inputs.get(2)?, axes));
-            }
-            let operands: Vec<&str> = operands.iter().map(|name| &name[..]).collect();
-            let from_end = axis as i64 - shape.len() as i64;
-            let attributes = vec![int("axis", from_end), float("epsilon", norm.eps)];
-            return Some((self.add("LayerNormalization", &operands, attributes), shape));
-        }
-        let two = self.number(2.0);
-        let square = self.add("Pow", &[&x, &two], vec![]);
-        let from_end: Vec<i64> = (axis..shape.len()).map(|at| at as i64 - shape.len() as i64).collect();
-        let listed = self.integers(&from_end);
-        let mean = self.add("ReduceMean", &[&square, &listed], vec![]);
-        let eps = self.number(norm.eps);
-        let sum = self.add("Add", &[&mean, &eps], vec![]);
-        let root = self.add("Sqrt", &[&sum], vec![]);
-        let made = self.add("Div", &[&x, &root], vec![]);
-        let made = if norm.scale { self.add("Mul", &[&made, &scale], vec![]) } else { made };
-        Some((made, shape))
-    }
-
-    /// Writes norms of groups of channels as norms of instances.
-    fn group_norm(&mut self, norm: &Normalize, x: &str, inputs: &[NodeId]) -> Option<Made> {
-        let batched = self.is_batched(*inputs.first()?);
-        let outer = norm.rows.checked_div(norm.groups)?;
-        let parameters = (norm.length * norm.groups).checked_div(norm.shared)?;
-        if !norm.center || !batched {
-            return None;
-        }
-        let rows = self.shaped(x, batched, &[norm.rows, norm.length]);
-        let (ones, zeros) = (self.filled(1.0, norm.rows), self.filled(0.0, norm.rows));
-        let made = self.add("InstanceNormalization", &[&rows, &ones, &zeros], vec![float("epsilon", norm.eps)]);
-        let mut made = self.shaped(&made, batched, &[outer, parameters, norm.shared]);
-        for (index, op) in [(1, "Mul"), (2, "Add")].into_iter().take(usize::from(norm.scale) + usize::from(norm.shift))
-        {
-            let factor = self.as_shape(*inputs.get(index)?, &[parameters, 1]);
-            made = self.add(op, &[&made, &factor], vec![]);
-        }
-        Some((made, vec![outer, parameters, norm.shared]))
-    }
-
-    fn pointwise(&mut self, op: &Pointwise, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.names[*inputs.first()?].clone();
-        let argument = |at: usize| op.arguments.get(at).copied().unwrap_or(0.0);
-        let plain = |writer: &mut Self, kind: &str| writer.add(kind, &[&x], vec![]);
-        let made = match op.function.name() {
-            name if PLAIN.iter().any(|plain| plain.eq_ignore_ascii_case(name)) => plain(self, name),
-            "SeluInPlace" => plain(self, "Selu"),
-            "Hardswish" => plain(self, "HardSwish"),
-            "Gelu" => plain(self, "Gelu"),
-            "GeluTanh" => self.add("Gelu", &[&x], vec![text("approximate", "tanh")]),
-            "LeakyRelu" => self.add("LeakyRelu", &[&x], vec![float("alpha", argument(0))]),
-            "Elu" | "EluInPlace" => self.add("Elu", &[&x], vec![float("alpha", argument(0))]),
-            "Celu" | "CeluInPlace" => self.add("Celu", &[&x], vec![float("alpha", argument(0))]),
-            "Hardsigmoid" => self.add("HardSigmoid", &[&x], vec![float("alpha", 1.0 / 6.0), float("beta", 0.5)]),
-            "Silu" | "QuickGelu" => {
-                let factor = self.number(1.702);
-                let scaled =
-                    if op.function.name() == "Silu" { x.clone() } else { self.add("Mul", &[&x, &factor], vec![]) };
-                let gate = self.add("Sigmoid", &[&scaled], vec![]);
-                self.add("Mul", &[&x, &gate], vec![])
-            }
-            "LogSigmoid" => {
-                let negative = self.add("Neg", &[&x], vec![]);
-                let soft = self.add("Softplus", &[&negative], vec![]);
-                self.add("Neg", &[&soft], vec![])
-            }
-            "Relu6" | "Hardtanh" => {
-                let bounds = if op.function.name() == "Relu6" { [0.0, 6.0] } else { [argument(0), argument(1)] };
-                let [least, most] = bounds.map(|bound| self.number(bound));
-                self.add("Clip", &[&x, &least, &most], vec![])
-            }
-            "Pow" => {
-                let exponent = self.number(argument(0));
-                self.add("Pow", &[&x, &exponent], vec![])
-            }
-            "Softplus" if argument(0) == 1.0 => plain(self, "Softplus"),
-            "Affine" => {
-                let (factor, shift) = (self.number(argument(0)), self.number(argument(1)));
-                let made = if argument(0) == 1.0 { x.clone() } else { self.add("Mul", &[&x, &factor], vec![]) };
-                if argument(1) == 0.0 { made } else { self.add("Add", &[&made, &shift], vec![]) }
-            }
-            _ => return None,
-        };
-        Some((made, op.shape.dims().to_vec()))
-    }
-
-    /// Returns the attributes of a sliding window, and true for one that begins inside of the map and ends outside.
-    fn window<const N: usize>(window: &Window<N>, input: [u64; N], output: [u64; N]) -> Vec<super::AttributeProto> {
-        let reach = |axis: usize| {
-            (output[axis] - 1) * window.stride[axis] + window.dilation[axis] * (window.kernel_size[axis] - 1) + 1
-        };
-        let rounds_up = (0..N).any(|axis| reach(axis) > input[axis] + 2 * window.padding[axis]);
-        vec![
-            list("kernel_shape", window.kernel_size),
-            list("strides", window.stride),
-            list("dilations", window.dilation),
-            list("pads", window.padding.into_iter().chain(window.padding)),
-            int("ceil_mode", i64::from(rounds_up)),
-        ]
-    }
-
-    /// Returns the window of an adaptive pool whose windows are all alike. `None` if they are not.
-    fn equal<const N: usize>(input: [u64; N], output: [u64; N]) -> Option<Window<N>> {
-        let mut kernel_size = [1; N];
-        for axis in 0..N {
-            if output[axis] == 0 || !input[axis].is_multiple_of(output[axis]) {
-                return None;
-            }
-            kernel_size[axis] = input[axis] / output[axis];
-        }
-        Some(Window { kernel_size, stride: kernel_size, padding: [0; N], dilation: [1; N] })
-    }
-
-    fn max_pool<const N: usize>(&mut self, op: &MaxPool<N>, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.as_shape(*inputs.first()?, &[&[op.channels], &op.input[..]].concat());
-        let window = if op.adaptive { Self::equal(op.input, op.output)? } else { op.window };
-        let made = self.add("MaxPool", &[&x], Self::window(&window, op.input, op.output));
-        Some((made, [&[op.channels], &op.output[..]].concat()))
-    }
-
-    fn average_pool<const N: usize>(&mut self, op: &AveragePool<N>, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.as_shape(*inputs.first()?, &[&[op.channels], &op.input[..]].concat());
-        let (window, counts) = match op.windows {
-            Windows::Sliding { window, count_include_pad } => (window, count_include_pad),
-            Windows::Adaptive => (Self::equal(op.input, op.output)?, false),
-        };
-        let shape = [&[op.channels], &op.output[..]].concat();
-        if window.kernel_size == op.input && window.padding == [0; N] {
-            return Some((self.add("GlobalAveragePool", &[&x], vec![]), shape));
-        }
-        let mut attributes = Self::window(&window, op.input, op.output);
-        attributes.push(int("count_include_pad", i64::from(counts)));
-        Some((self.add("AveragePool", &[&x], attributes), shape))
+    /// Returns the shape of what is made of [`Writer::as_maps`] of a value.
+    pub(super) fn of_maps(&self, id: NodeId, shape: Vec<u64>) -> Vec<u64> {
+        if self.is_batched(id) { shape } else { [&[1], &shape[..]].concat() }
     }
 
     fn binary(&mut self, id: NodeId, op: &Binary, inputs: &[NodeId]) -> Option<Made> {
@@ -290,16 +145,28 @@ impl Writer<'_> {
             self.as_shape(id, &sizes)
         };
         let (a, b) = (wide(left, op.left.dims()), wide(right, op.right.dims()));
+        let shape = self.dims(id);
         let kind = match op.function {
             BinaryFunction::Add => "Add",
             BinaryFunction::Subtract => "Sub",
             BinaryFunction::Multiply => "Mul",
             BinaryFunction::Divide => "Div",
-            BinaryFunction::Rectify => "PRelu",
+            BinaryFunction::Rectify if self.is_whole(id, left) => "PRelu",
+            BinaryFunction::Rectify => {
+                // Slopes of `PRelu` cannot have more elements than its input.
+                let zero = self.number(0.0);
+                let is_above = self.add("Greater", &[&a, &zero], vec![]);
+                let scaled = self.add("Mul", &[&a, &b], vec![]);
+                return Some((self.add("Where", &[&is_above, &a, &scaled], vec![]), shape));
+            }
             BinaryFunction::Maximum => "Max",
             BinaryFunction::Minimum => "Min",
         };
-        let shape = self.dims(id);
         Some((self.add(kind, &[&a, &b], vec![]), shape))
+    }
+
+    /// True if an operand has the shape of the result.
+    fn is_whole(&self, result: NodeId, operand: NodeId) -> bool {
+        self.dims(operand) == self.dims(result) && self.is_batched(operand) == self.is_batched(result)
     }
 }

@@ -1,32 +1,42 @@
 //! Writes a network as an ONNX file for inference, of opset 20 and with an open batch size.
 //!
-//! Parameters have PyTorch's names. Random zeros are left out, and BatchNorm uses its running statistics. A file whose tensors would be
-//! longer than what a message can hold has them in a second file beside it.
+//! Parameters have PyTorch's names. Random zeros are left out, and BatchNorm uses its running statistics. What no output needs, such as the
+//! head of a loss, is left out too. A file whose tensors would be longer than what a message can hold has them in a second file beside it.
 
 mod attention;
+mod file;
+mod functions;
 mod layers;
 mod movement;
+mod norms;
+mod places;
+mod pools;
+mod positions;
+mod recurrent;
+mod resize;
+mod scan;
 
 use crate::error::Error;
-use crate::read::onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, attribute_proto::AttributeType, tensor_shape_proto, type_proto,
-};
-use gpumem_core::graph::{Elements, Graph, NodeId, Source};
+use crate::read::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use file::{float, int, ints, list, text};
+use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::program::Op;
-use prost::Message;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The version of the operations that are written.
-const OPSET: i64 = 20;
 /// The most bytes of tensors in a file of its own. A message has at most 2 GiB.
 const MOST_INLINE: u64 = 1 << 30;
 
+/// The longest table of numbers that is made for a file, in elements.
+const LONGEST_TABLE: u64 = 1 << 28;
+
 /// A source of tensors: the elements of a key as f32, for the shape that the network has.
 pub type Tensors<'t> = dyn FnMut(&str, &[u64]) -> Result<Vec<u8>, Error> + 't;
+
+/// Returns the path of the second file, which has tensors that are too long for the first.
+pub fn data_file(path: &Path) -> PathBuf {
+    path.with_extension("onnx.data")
+}
 
 /// Writes the network with these outputs to a file.
 ///
@@ -39,24 +49,44 @@ pub fn write(
     tensors: &mut Tensors<'_>,
     path: &Path,
 ) -> Result<(), Error> {
+    write_split(graph, outputs, name, tensors, path, MOST_INLINE)
+}
+
+/// Writes the network as [`write`] does, with tensors of more than `most` bytes together in a second file.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_split(
+    graph: &Graph,
+    outputs: &[NodeId],
+    name: &str,
+    tensors: &mut Tensors<'_>,
+    path: &Path,
+    most: u64,
+) -> Result<(), Error> {
     let mut writer = Writer {
         graph,
         nodes: Vec::new(),
         constants: BTreeMap::new(),
         names: Vec::new(),
         used: BTreeMap::new(),
+        reshaped: BTreeMap::new(),
         unknown: BTreeMap::new(),
         place: String::new(),
     };
+    for stored in graph.parameters.iter().map(|it| &it.name).chain(graph.buffers.iter().map(|it| &it.name)) {
+        writer.unique(&key(stored));
+    }
+    let needed = needed(graph, outputs);
     for id in 0..graph.nodes.len() {
-        let name = writer.value(id);
+        let name = if needed[id] || graph.nodes[id].source == Source::Input { writer.value(id) } else { String::new() };
         writer.names.push(name);
     }
     if !writer.unknown.is_empty() {
-        let kinds = writer
-            .unknown
-            .iter()
-            .map(|(kind, (count, place))| format!("\n    {kind}, {count} times, first in `{place}`"));
+        let kinds = writer.unknown.iter().map(|(kind, (count, place, reason))| {
+            let count = if *count == 1 { "once".into() } else { format!("{count} times") };
+            format!("\n    {kind}, {count}, first in `{place}`: {reason}")
+        });
         let list: String = kinds.collect();
         return Err(Error::new(path, format!("is not written, since ONNX lacks operations of the network:{list}")));
     }
@@ -68,6 +98,7 @@ pub fn write(
     }
     for (index, &output) in outputs.iter().enumerate() {
         let called = if outputs.len() == 1 { String::from("output") } else { format!("output_{index}") };
+        let called = writer.unique(&called);
         writer.nodes.push(NodeProto {
             op_type: Some("Identity".into()),
             name: Some(format!("Identity_{index}")),
@@ -77,19 +108,19 @@ pub fn write(
         });
         file.output.push(writer.described(output, &called));
     }
-    file.initializer = writer.stored(tensors, path)?;
-    file.initializer.extend(writer.constants.into_values());
-    file.node = writer.nodes;
-    let document = ModelProto {
-        ir_version: Some(9),
-        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
-        producer_name: Some("gpumem".into()),
-        producer_version: Some(env!("CARGO_PKG_VERSION").into()),
-        graph: Some(file),
-        ..ModelProto::default()
-    };
-    let written = std::fs::write(path, document.encode_to_vec());
-    written.map_err(|error| Error::new(path, format!("cannot be written: {error}")))
+    writer.finish(file, tensors, path, most)
+}
+
+/// Returns true for each node from which an output is computed.
+fn needed(graph: &Graph, outputs: &[NodeId]) -> Vec<bool> {
+    let mut needed = vec![false; graph.nodes.len()];
+    let mut ahead = outputs.to_vec();
+    while let Some(id) = ahead.pop() {
+        if !std::mem::replace(&mut needed[id], true) {
+            ahead.extend(graph.nodes[id].inputs());
+        }
+    }
+    needed
 }
 
 /// A network of which nodes of ONNX have been made.
@@ -101,10 +132,18 @@ struct Writer<'g> {
     names: Vec<String>,
     /// The number of times that each name was asked for.
     used: BTreeMap<String, usize>,
-    /// Operations without a form in ONNX: their number, and the layer of the first one.
-    unknown: BTreeMap<String, (usize, String)>,
+    /// The value that was given another shape, and the shape that it had, by the name that it has since.
+    reshaped: BTreeMap<String, (String, Vec<u64>)>,
+    /// Operations without a form in ONNX: their number, the layer of the first one, and the reason.
+    unknown: BTreeMap<&'static str, (usize, String, &'static str)>,
     /// The layer whose operations are written, as PyTorch names it.
     place: String,
+}
+
+/// Returns the elements of a table. `None` if a file cannot have so many.
+fn table(sizes: &[u64]) -> Option<u64> {
+    let count = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+    count.filter(|&count| count <= LONGEST_TABLE)
 }
 
 /// Returns PyTorch's form of a name: `stage.0.weight` for `stage[0].weight`.
@@ -112,29 +151,26 @@ fn key(name: &str) -> String {
     name.replace('[', ".").replace(']', "")
 }
 
-/// Returns sizes as integers of ONNX.
-fn ints(sizes: impl IntoIterator<Item = u64>) -> Vec<i64> {
-    sizes.into_iter().map(|size| size as i64).collect()
-}
-
-fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
-    AttributeProto { name: Some(name.into()), r#type: Some(kind as i32), ..AttributeProto::default() }
-}
-
-fn int(name: &str, value: i64) -> AttributeProto {
-    AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
-}
-
-fn list(name: &str, values: impl IntoIterator<Item = u64>) -> AttributeProto {
-    AttributeProto { ints: ints(values), ..attribute(name, AttributeType::Ints) }
-}
-
-fn float(name: &str, value: f64) -> AttributeProto {
-    AttributeProto { f: Some(value as f32), ..attribute(name, AttributeType::Float) }
-}
-
-fn text(name: &str, value: &'static str) -> AttributeProto {
-    AttributeProto { s: Some(value.as_bytes().into()), ..attribute(name, AttributeType::String) }
+/// Returns why an operation has no form in ONNX, and what to do.
+fn refusal(op: &Op) -> &'static str {
+    match op {
+        Op::Declared(_) => {
+            "functions of `operation!` are known to gpumem alone; write the layer as a formula, or export the network without it"
+        }
+        Op::CodedProduct(_) => {
+            "its weight is quantized; save the weights of the network without `base`, with `copy_merged_from`, and export that"
+        }
+        Op::CachedAttention(_)
+        | Op::CachedScan(_)
+        | Op::CachedConvolution(_)
+        | Op::CachedRecurrence(_)
+        | Op::Positions(_) => {
+            "it reads what earlier calls left, and a file of ONNX has one call; export the network of whole sequences"
+        }
+        _ => {
+            "its sizes or its inputs have no form in ONNX; write it with other layers, or export the network without it"
+        }
+    }
 }
 
 impl Writer<'_> {
@@ -147,14 +183,14 @@ impl Writer<'_> {
             Source::Input => self.unique("input"),
             Source::Parameter(parameter) => key(&graph.parameters[*parameter].name),
             Source::View(input) => {
-                let input = self.names[*input].clone();
-                self.shaped(&input, node.value.batched, node.value.shape.dims())
+                let (name, own) = (self.names[*input].clone(), self.dims(*input));
+                self.reshape(&name, &own, node.value.batched, node.value.shape.dims())
             }
             Source::Op { op, inputs, buffers, .. } => match self.operation(id, op, inputs, buffers) {
                 Some(name) => name,
                 None => {
-                    let entry = self.unknown.entry(op.name().to_string()).or_insert((0, self.place.clone()));
-                    entry.0 += 1;
+                    let first = (0, self.place.clone(), refusal(op));
+                    self.unknown.entry(op.name()).or_insert(first).0 += 1;
                     String::new()
                 }
             },
@@ -163,13 +199,17 @@ impl Writer<'_> {
 
     /// Writes an operation. `None` if it has no form in ONNX.
     fn operation(&mut self, id: NodeId, op: &Op, inputs: &[NodeId], buffers: &[usize]) -> Option<String> {
-        let made = self.layer(id, op, inputs, buffers).or_else(|| self.movement(id, op, inputs))?;
         let value = self.graph.nodes[id].value;
-        Some(if made.1[..] == *value.shape.dims() {
-            made.0
-        } else {
-            self.shaped(&made.0, value.batched, value.shape.dims())
-        })
+        // Values without elements are of damaged networks.
+        if value.shape.dims().contains(&0) {
+            return None;
+        }
+        let made = self
+            .layer(id, op, inputs, buffers)
+            .or_else(|| self.movement(id, op, inputs))
+            .or_else(|| self.of_places(id, op, inputs))
+            .or_else(|| self.of_positions(id, op, inputs))?;
+        Some(self.reshape(&made.0, &made.1, value.batched, value.shape.dims()))
     }
 
     fn unique(&mut self, name: &str) -> String {
@@ -193,35 +233,49 @@ impl Writer<'_> {
         output
     }
 
-    /// Returns integers as a constant.
+    /// Returns a few integers as a constant.
     fn integers(&mut self, numbers: &[i64]) -> String {
         let name = format!("/integers{numbers:?}").replace(' ', "");
-        let tensor = TensorProto {
-            name: Some(name.clone()),
-            data_type: Some(7),
-            dims: vec![numbers.len() as i64],
-            int64_data: numbers.to_vec(),
-            ..TensorProto::default()
-        };
-        self.constants.entry(name.clone()).or_insert(tensor);
-        name
+        self.indices(name, &[numbers.len() as u64], || numbers.to_vec())
     }
 
     /// Returns numbers as a constant of this shape.
     fn numbers(&mut self, numbers: &[f32], shape: &[u64]) -> String {
         let name = match numbers {
-            [one] => format!("/number({one}){shape:?}").replace(' ', ""),
+            [one] => format!("/number({one:?}){shape:?}").replace(' ', ""),
             _ => self.unique("/numbers"),
         };
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let tensor = TensorProto {
-            name: Some(name.clone()),
-            data_type: Some(1),
-            dims: ints(shape.iter().copied()),
-            raw_data: Some(bytes.into()),
-            ..TensorProto::default()
-        };
-        self.constants.entry(name.clone()).or_insert(tensor);
+        self.constant(name, shape, || numbers.to_vec())
+    }
+
+    /// Returns numbers as a constant of this name, which is made once.
+    fn constant(&mut self, name: String, shape: &[u64], numbers: impl FnOnce() -> Vec<f32>) -> String {
+        if !self.constants.contains_key(&name) {
+            let bytes: Vec<u8> = numbers().into_iter().flat_map(f32::to_le_bytes).collect();
+            let tensor = TensorProto {
+                name: Some(name.clone()),
+                data_type: Some(1),
+                dims: ints(shape.iter().copied()),
+                raw_data: Some(bytes.into()),
+                ..TensorProto::default()
+            };
+            self.constants.insert(name.clone(), tensor);
+        }
+        name
+    }
+
+    /// Returns integers as a constant of this name, which is made once.
+    fn indices(&mut self, name: String, shape: &[u64], numbers: impl FnOnce() -> Vec<i64>) -> String {
+        if !self.constants.contains_key(&name) {
+            let tensor = TensorProto {
+                name: Some(name.clone()),
+                data_type: Some(7),
+                dims: ints(shape.iter().copied()),
+                int64_data: numbers(),
+                ..TensorProto::default()
+            };
+            self.constants.insert(name.clone(), tensor);
+        }
         name
     }
 
@@ -230,14 +284,36 @@ impl Writer<'_> {
         self.numbers(&[number as f32], &[])
     }
 
-    /// Changes the shape of a value. The batch stays as it is.
+    /// Changes the shape of a value that has the shape `own`.
+    fn reshape(&mut self, value: &str, own: &[u64], batched: bool, shape: &[u64]) -> String {
+        if own == shape {
+            return value.to_string();
+        }
+        let made = self.shaped(value, batched, shape);
+        if !self.reshaped.contains_key(value) {
+            self.reshaped.entry(made.clone()).or_insert_with(|| (value.to_string(), own.to_vec()));
+        }
+        made
+    }
+
+    /// Changes the shape of a value. The batch stays as it is. Of several changes the last one is left.
     fn shaped(&mut self, value: &str, batched: bool, shape: &[u64]) -> String {
+        let first = self.reshaped.get(value).cloned();
+        let source = match &first {
+            Some((source, own)) if own == shape => return source.clone(),
+            Some((source, _)) => source,
+            None => value,
+        };
         let mut sizes = ints(shape.iter().copied());
         if batched {
             sizes.insert(0, 0);
         }
         let sizes = self.integers(&sizes);
-        self.add("Reshape", &[value, &sizes], Vec::new())
+        let made = self.add("Reshape", &[source, &sizes], Vec::new());
+        if let Some(first) = first {
+            self.reshaped.insert(made.clone(), first);
+        }
+        made
     }
 
     /// Returns the shape of a node's value, without the batch.
@@ -253,77 +329,5 @@ impl Writer<'_> {
     fn as_shape(&mut self, id: NodeId, shape: &[u64]) -> String {
         let name = self.names[id].clone();
         if self.dims(id) == shape { name } else { self.shaped(&name, self.is_batched(id), shape) }
-    }
-
-    /// Describes a value with its type and shape.
-    fn described(&self, id: NodeId, name: &str) -> ValueInfoProto {
-        use tensor_shape_proto::{Dimension, dimension::Value};
-        let value = self.graph.nodes[id].value;
-        let dim = |value: Value| Dimension { value: Some(value), ..Dimension::default() };
-        let batch = value.batched.then(|| dim(Value::DimParam("batch".into())));
-        let sizes = value.shape.dims().iter().map(|&size| dim(Value::DimValue(size as i64)));
-        let kind = match value.elements {
-            Elements::Numbers => 1,
-            Elements::Indices => 7,
-            Elements::Bytes => 2,
-        };
-        let shape = TensorShapeProto { dim: batch.into_iter().chain(sizes).collect() };
-        let tensor = type_proto::Tensor { elem_type: Some(kind), shape: Some(shape) };
-        let kind = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() };
-        ValueInfoProto { name: Some(name.into()), r#type: Some(kind), ..ValueInfoProto::default() }
-    }
-
-    /// Reads all parameters and running statistics, and writes the second file if they are long. Missing ones are listed at once.
-    fn stored(&self, tensors: &mut Tensors<'_>, path: &Path) -> Result<Vec<TensorProto>, Error> {
-        let parameters = self.graph.parameters.iter().map(|parameter| (key(&parameter.name), parameter.shape));
-        let buffers = self.graph.buffers.iter().map(|buffer| (key(&buffer.name), buffer.shape));
-        let all: Vec<_> = parameters.chain(buffers).collect();
-        let total: u64 = all.iter().map(|(_, shape)| shape.elements().unwrap_or(0).saturating_mul(4)).sum();
-        let failed = |path: &Path, error: std::io::Error| Error::new(path, format!("cannot be written: {error}"));
-        let beside = path.with_extension("onnx.data");
-        let mut file = match total > MOST_INLINE {
-            true => Some(File::create(&beside).map_err(|error| failed(&beside, error))?),
-            false => None,
-        };
-        let (mut stored, mut errors, mut offset) = (Vec::new(), Vec::new(), 0u64);
-        for (name, shape) in all {
-            let raw = match tensors(&name, shape.dims()) {
-                Ok(raw) => raw,
-                Err(error) => {
-                    errors.push(error.what);
-                    continue;
-                }
-            };
-            let mut tensor = TensorProto {
-                name: Some(name),
-                data_type: Some(1),
-                dims: ints(shape.dims().iter().copied()),
-                ..TensorProto::default()
-            };
-            match &mut file {
-                Some(file) => {
-                    file.write_all(&raw).map_err(|error| failed(&beside, error))?;
-                    let location = beside.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-                    let entries =
-                        [("location", location), ("offset", offset.to_string()), ("length", raw.len().to_string())];
-                    let entry = |(key, value): (&str, String)| StringStringEntryProto {
-                        key: Some(key.into()),
-                        value: Some(value),
-                    };
-                    tensor.external_data = entries.into_iter().map(entry).collect();
-                    tensor.data_location = Some(1);
-                    offset += raw.len() as u64;
-                }
-                None => tensor.raw_data = Some(raw.into()),
-            }
-            stored.push(tensor);
-        }
-        match errors.is_empty() {
-            true => Ok(stored),
-            false => Err(Error::new(
-                path,
-                format!("is not written, since tensors are missing:\n    {}", errors.join("\n    ")),
-            )),
-        }
     }
 }

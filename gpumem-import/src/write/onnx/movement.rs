@@ -1,10 +1,10 @@
-//! Shapes, parts, joins, tables, reductions and changes of resolution.
+//! Shapes, parts, joins, tables and reductions.
 
 use super::layers::Made;
-use super::{Writer, float, int, list, text};
+use super::{Writer, int, list};
 use gpumem_core::graph::NodeId;
 use gpumem_core::program::Op;
-use gpumem_core::program::ops::{Beyond, Interpolate, Interpolation, Pad, Reduce, Reduction, Softmax, Standardize};
+use gpumem_core::program::ops::{Reduce, Reduction, Softmax, Standardize};
 
 impl Writer<'_> {
     /// Writes an operation that moves or reduces numbers. `None` if it is another one, or has no form in ONNX.
@@ -55,34 +55,23 @@ impl Writer<'_> {
                 self.shaped(&made, self.is_batched(id), &shape)
             }
             Op::Pad(pad) => return self.pad(pad, inputs),
-            Op::Resize(resize) => {
-                let [h, w] = resize.scale_factor;
-                let x = self.as_shape(*inputs.first()?, &[resize.channels, resize.input[0], resize.input[1]]);
-                let scales = self.numbers(&[h as f32, w as f32], &[2]);
-                let attributes = vec![
-                    list("axes", [2, 3]),
-                    text("mode", "nearest"),
-                    text("coordinate_transformation_mode", "asymmetric"),
-                    text("nearest_mode", "floor"),
-                ];
-                let made = self.add("Resize", &[&x, "", &scales], attributes);
-                return Some((made, vec![resize.channels, resize.input[0] * h, resize.input[1] * w]));
-            }
+            Op::Resize(resize) => return self.resize(resize, inputs),
             Op::Interpolate(interpolate) => return self.interpolate(interpolate, inputs),
             Op::Expand(_) => {
                 let other = self.names[*inputs.get(1)?].clone();
-                let sizes = self.add("Shape", &[&other], vec![int("start", 0), int("end", 1)]);
-                let rest = self.integers(&super::ints(shape.iter().copied()));
-                let target = self.add("Concat", &[&sizes, &rest], vec![int("axis", 0)]);
+                let target = self.for_each_sample(&other, &shape);
                 let wide: Vec<u64> = [1].into_iter().chain(shape.iter().copied()).collect();
                 let value = self.shaped(&first?, false, &wide);
                 self.add("Expand", &[&value, &target], vec![])
             }
             Op::Constant(constant) => {
-                let count = usize::try_from(constant.shape.elements()?).ok()?;
                 let numbers: Vec<f32> = constant.numbers.iter().map(|&number| number as f32).collect();
                 match numbers[..] {
-                    [one] => self.numbers(&vec![one; count], &shape),
+                    [one] => {
+                        let (number, sizes) =
+                            (self.number(one.into()), self.integers(&super::ints(shape.iter().copied())));
+                        self.add("Expand", &[&number, &sizes], vec![])
+                    }
                     _ => self.numbers(&numbers, &shape),
                 }
             }
@@ -94,12 +83,7 @@ impl Writer<'_> {
                 let length = self.add("Max", &[&length, &eps], vec![]);
                 return Some((self.add("Div", &[&x, &length], vec![]), vec![norm.outer, norm.length, norm.inner]));
             }
-            Op::VectorNorm(norm) if norm.p == 1.0 || norm.p == 2.0 => {
-                let x = self.as_shape(*inputs.first()?, &[norm.outer, norm.length, norm.inner]);
-                let axis = self.integers(&[1 + shift(self)]);
-                let kind = if norm.p == 1.0 { "ReduceL1" } else { "ReduceL2" };
-                return Some((self.add(kind, &[&x, &axis], vec![int("keepdims", 0)]), vec![norm.outer, norm.inner]));
-            }
+            Op::VectorNorm(norm) => return self.vector_norm(norm, inputs),
             Op::Standardize(standardize) => return self.standardize(standardize, inputs),
             _ => return None,
         };
@@ -115,70 +99,45 @@ impl Writer<'_> {
     }
 
     fn reduce(&mut self, id: NodeId, op: &Reduce, inputs: &[NodeId]) -> Option<Made> {
-        if op.counted {
-            return None;
-        }
-        let x = self.as_shape(*inputs.first()?, &[op.outer, op.length, op.inner]);
-        let axis = self.integers(&[1 + i64::from(self.is_batched(id))]);
+        let &input = inputs.first()?;
+        let sizes = [op.outer, op.length, op.inner];
+        let batched = self.is_batched(id);
         let kind = match op.reduction {
             Reduction::Sum => "ReduceSum",
             Reduction::Mean => "ReduceMean",
             Reduction::Max => "ReduceMax",
         };
-        Some((self.add(kind, &[&x, &axis], vec![int("keepdims", 0)]), vec![op.outer, op.inner]))
-    }
-
-    fn pad(&mut self, op: &Pad, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.as_shape(*inputs.first()?, &[op.channels, op.input[0], op.input[1]]);
-        let mode = match op.beyond {
-            Beyond::Constant => "constant",
-            Beyond::Reflect => "reflect",
-            Beyond::Replicate => "edge",
-            Beyond::Circular => "wrap",
-        };
-        let side = |axis: usize, end: usize| op.added[axis][end] as i64 - op.removed[axis][end] as i64;
-        let pads = [0, 0, side(0, 0), side(1, 0), 0, 0, side(0, 1), side(1, 1)];
-        if op.removed != [[0; 2]; 2] && op.beyond != Beyond::Constant {
-            return None;
+        let axis = self.integers(&[1 + i64::from(batched)]);
+        let whole = vec![int("keepdims", 0)];
+        if !op.counted {
+            let x = self.as_shape(input, &sizes);
+            return Some((self.add(kind, &[&x, &axis], whole), vec![op.outer, op.inner]));
         }
-        let (listed, value) = (self.integers(&pads), self.number(op.value));
-        let made = self.add("Pad", &[&x, &listed, &value], vec![text("mode", mode)]);
-        let size = |axis: usize| u64::try_from(op.input[axis] as i64 + side(axis, 0) + side(axis, 1)).ok();
-        Some((made, vec![op.channels, size(0)?, size(1)?]))
-    }
-
-    fn interpolate(&mut self, op: &Interpolate, inputs: &[NodeId]) -> Option<Made> {
-        let x = self.as_shape(*inputs.first()?, &[op.channels, op.input[0], op.input[1]]);
-        let all = |test: &dyn Fn(usize) -> bool| (0..2).all(|axis| op.output[axis] == op.input[axis] || test(axis));
-        let is_near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-        let corners = |axis: usize| {
-            let step = (op.input[axis] as f64 - 1.0) / (op.output[axis] as f64 - 1.0).max(1.0);
-            is_near(op.start[axis], 0.0) && is_near(op.step[axis], step)
+        // What comes after the first n elements does not count.
+        let x = if batched { self.as_maps(input, &sizes) } else { self.as_shape(input, &sizes) };
+        let n = self.as_shape(*inputs.get(1)?, &[1, 1, 1]);
+        let step = self.counted(op.length, &[op.length, 1]);
+        let counts = self.add("Less", &[&step, &n], vec![]);
+        let is_max = op.reduction == Reduction::Max;
+        let (zero, other) = (self.number(0.0), self.number(if is_max { f64::NEG_INFINITY } else { 0.0 }));
+        let x = self.add("Where", &[&counts, &x, &other], vec![]);
+        let made = self.add(if is_max { kind } else { "ReduceSum" }, &[&x, &axis], whole);
+        let n = self.as_shape(*inputs.get(1)?, &[1, 1]);
+        let made = match op.reduction {
+            Reduction::Sum => made,
+            Reduction::Mean => {
+                let one = self.integers(&[1]);
+                let count = self.add("Max", &[&n, &one], vec![]);
+                let count = self.add("Cast", &[&count], vec![int("to", 1)]);
+                self.add("Div", &[&made, &count], vec![])
+            }
+            Reduction::Max => {
+                let none = self.integers(&[0]);
+                let is_empty = self.add("Equal", &[&n, &none], vec![]);
+                self.add("Where", &[&is_empty, &zero, &made], vec![])
+            }
         };
-        let centred = |axis: usize| is_near(op.start[axis], 0.5 * op.step[axis] - 0.5);
-        let mode = match op.interpolation {
-            Interpolation::Nearest => "nearest",
-            Interpolation::Linear => "linear",
-            Interpolation::Cubic => "cubic",
-        };
-        let place = match op.interpolation {
-            Interpolation::Nearest if all(&|axis| is_near(op.start[axis], 0.0)) => "asymmetric",
-            Interpolation::Nearest => "half_pixel",
-            _ if all(&centred) => "half_pixel",
-            _ if all(&corners) => "align_corners",
-            _ => return None,
-        };
-        let mut attributes =
-            vec![list("axes", [2, 3]), text("mode", mode), text("coordinate_transformation_mode", place)];
-        match (op.interpolation, place) {
-            (Interpolation::Nearest, "asymmetric") => attributes.push(text("nearest_mode", "floor")),
-            (Interpolation::Nearest, _) => attributes.push(text("nearest_mode", "round_prefer_ceil")),
-            (Interpolation::Cubic, _) => attributes.push(float("cubic_coeff_a", -0.75)),
-            _ => {}
-        }
-        let sizes = self.integers(&super::ints(op.output));
-        let made = self.add("Resize", &[&x, "", "", &sizes], attributes);
-        Some((made, vec![op.channels, op.output[0], op.output[1]]))
+        Some((made, vec![op.outer, op.inner]))
     }
 
     fn standardize(&mut self, op: &Standardize, inputs: &[NodeId]) -> Option<Made> {
