@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 pub fn run(arguments: &Export) -> Result<ExitCode, Failure> {
     refuse_existing(&arguments.output, arguments.force)?;
+    refuse_existing(&write::onnx::data_file(&arguments.output), arguments.force)?;
     let built = match arguments.network.as_deref().filter(|name| is_source(name)) {
         Some(file) => files::networks(&[file.to_string()], &Overrides::default())?,
         None => built(arguments)?,

@@ -1,5 +1,6 @@
 //! The command on a crate of its own.
 
+mod export;
 mod files;
 mod import;
 mod left_out;
