@@ -6,15 +6,15 @@ use crate::built::{Built, chosen, only, single};
 use crate::files;
 use crate::options::{Export, is_source};
 use crate::output::say;
-use crate::outputs::refuse_existing;
+use crate::outputs::refuse;
 use gpumem_import::write::{self, Safetensors};
 use gpumem_language::source::Overrides;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Export) -> Result<ExitCode, Failure> {
-    refuse_existing(&arguments.output, arguments.force)?;
-    refuse_existing(&write::onnx::data_file(&arguments.output), arguments.force)?;
+    let data = write::onnx::data_file(&arguments.output);
+    refuse(&[&arguments.output, &data], &[&arguments.weights], arguments.force)?;
     let built = match arguments.network.as_deref().filter(|name| is_source(name)) {
         Some(file) => files::networks(&[file.to_string()], &Overrides::default())?,
         None => built(arguments)?,

@@ -117,6 +117,9 @@ fn weights_that_do_not_fit_are_refused() {
     other[7].1 = &[32, 72];
     let message = refusal(&safetensors("other.safetensors", &other));
     assert!(message.contains("has `gru.weight_ih_l0` of shape [32, 72], and the network has [72, 32]"), "{message}");
+    let message =
+        failure(&["export", "reader.rs", "-o", "other.safetensors", "--weights", "other.safetensors", "--force"]);
+    assert!(message.contains("other.safetensors is read by this command; name another file to write"), "{message}");
     assert!(!file.exists());
 }
 

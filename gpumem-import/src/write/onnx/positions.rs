@@ -120,9 +120,9 @@ impl Writer<'_> {
 
     /// Looks up the number for each head and each distance. Distances are computed in the file, which would be long if it had their table.
     fn relative_bias(&mut self, op: &RelativeBias, inputs: &[NodeId]) -> Option<Made> {
-        let table = self.names[*inputs.first()?].clone();
-        let ([height, width], positions) = (op.size, op.positions());
         table(&op.offsets())?;
+        let rows_of_heads = self.names[*inputs.first()?].clone();
+        let ([height, width], positions) = (op.size, op.positions());
         let RelativeBias { size, distances, buckets, .. } = op;
         let name = format!("/distances({size:?},{distances:?},{buckets:?})").replace(' ', "");
         let across = 2 * width - 1;
@@ -136,7 +136,7 @@ impl Writer<'_> {
         let rows = self.indices(name, &[rows.len() as u64], || rows.into_iter().map(i64::from).collect());
         let distance = self.add("Sub", &[&query, &key], vec![]);
         let row = self.add("Gather", &[&rows, &distance], vec![int("axis", 0)]);
-        let made = self.add("Gather", &[&table, &row], vec![int("axis", 0)]);
+        let made = self.add("Gather", &[&rows_of_heads, &row], vec![int("axis", 0)]);
         let made = self.add("Transpose", &[&made], vec![list("perm", [2, 0, 1])]);
         Some((made, vec![op.heads, positions, positions]))
     }
