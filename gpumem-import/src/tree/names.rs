@@ -159,8 +159,8 @@ fn walk(
                 if let (Some((_, element)), Some(seen)) = (lets.get(*binding), seen.get_mut(*binding))
                     && !std::mem::replace(seen, true)
                 {
-                    // It is used at least twice, and only the first use has parameters.
-                    visit_one(element, if matches!(element, Element::Call(_)) { 2 } else { 1 });
+                    // Only the first use has parameters, and a name that is written stays without a number.
+                    visit_one(element, 1);
                 }
             }
             Element::Repeat(repeat) if repeat.modules.is_none() => {
@@ -260,18 +260,39 @@ fn print_names(body: &mut Body, names: &[String]) {
             repeat.printed = name_of_rounds(repeat);
         }
     });
-    // An element that a `let` declares has the name of the `let` in paths.
-    for (name, element) in &mut body.lets {
+    // An element that a `let` declares has the name of the `let` in paths, and a number if it is used again without a name.
+    let mut uses = vec![0; body.lets.len()];
+    each_use_of_let(body, &mut uses);
+    for ((name, element), uses) in body.lets.iter_mut().zip(uses) {
         match element {
-            Element::Call(call) => call.printed = Some(call.segment.clone()).filter(|segment| segment != name),
+            Element::Call(call) => {
+                call.printed = Some(call.segment.clone()).filter(|segment| uses > 1 || segment != name);
+            }
             Element::Layer(layer) => {
                 if let Name::Path(path) = &layer.name {
-                    layer.printed = Some(path.clone()).filter(|path| path != name);
+                    layer.printed = Some(path.clone()).filter(|path| uses > 1 || path != name);
                 }
             }
             _ => {}
         }
     }
+}
+
+/// Counts the uses of each `let`. A repeat counts as two.
+fn each_use_of_let(body: &Body, uses: &mut [usize]) {
+    fn within(list: &[Element], times: usize, uses: &mut [usize]) {
+        for element in list {
+            let times = if matches!(element, Element::Repeat(_)) { 2 * times.min(2) } else { times };
+            if let Element::Use(binding) = element
+                && let Some(count) = uses.get_mut(*binding)
+            {
+                *count += times;
+            }
+            element.lists().into_iter().for_each(|inner| within(inner, times, uses));
+        }
+    }
+    within(&body.elements, 1, uses);
+    body.lets.iter().for_each(|(_, element)| within(std::slice::from_ref(element), 1, uses));
 }
 
 /// Returns the name of a repeat, which its only element then does not have.

@@ -62,9 +62,12 @@ impl<'s> Resolver<'s, '_> {
             bindings: self.bindings(&block.body),
             taps: RefCell::default(),
         });
-        let segment = chosen.as_ref().map(|(chosen, _)| chosen.as_str()).or(segment);
         let kind = if module.is_of_composites { snake_case(&name) } else { name };
-        let opened = self.paths.open(segment.or(block.attributes.name.as_deref()).unwrap_or(&kind));
+        let opened = match (&chosen, self.sharing.owner()) {
+            (Some((chosen, place)), Some(_)) => self.paths.open_again(chosen, *place),
+            (Some((chosen, _)), None) => self.paths.open(chosen),
+            (None, _) => self.paths.open(segment.or(block.attributes.name.as_deref()).unwrap_or(&kind)),
+        };
         let around = self.begin_frozen(block.attributes.is_frozen, At::new(element, frame));
         let first = self.graph.nodes.len();
         let end = self.element(&block.body.element, &inner, current, None);

@@ -63,10 +63,19 @@ impl Paths {
 
     /// Opens an instance named `name`, and returns the argument for [`Paths::close`]. Without a name, layers are added to the current instance.
     pub(super) fn open(&mut self, name: &str) -> usize {
+        self.open_at(name, |paths| paths.add(name, None))
+    }
+
+    /// Opens an instance with a chosen name for a block that shares the parameters of another call, as [`Paths::add_again`] adds a layer.
+    pub(super) fn open_again(&mut self, name: &str, chosen: Place) -> usize {
+        self.open_at(name, |paths| paths.add_again(name, chosen))
+    }
+
+    fn open_at(&mut self, name: &str, add: impl FnOnce(&mut Paths) -> Segment) -> usize {
         if name.is_empty() {
             return self.current;
         }
-        let parent = Some(self.add(name, None));
+        let parent = Some(add(self));
         self.instances.push(Instance { parent, ..Instance::default() });
         std::mem::replace(&mut self.current, self.instances.len() - 1)
     }

@@ -53,6 +53,21 @@ fn names_of_modules() {
     assert_eq!(names, ["weight", "bias"]);
 }
 
+/// A block with a written name keeps it where it is called again, since all calls have the parameters of the first.
+#[test]
+fn names_of_blocks_that_are_called_again() {
+    let inside =
+        "fn inside() -> Block { [Linear(4), twice()] } fn twice() -> Block { let w = Linear(4, name = \"w\"); [w, w] }";
+    for body in ["let x = inside(name = \"a.0\"); [x, Tanh, x, x]", "let x = inside(name = \"a.0\"); [x, repeat(3, x)]"]
+    {
+        let resolved = sound(&forward("Features<4>", "Features<4>", body, inside));
+        let names: Vec<&str> = resolved.graph.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        assert_eq!(names, ["a.0.linear.weight", "a.0.linear.bias", "a.0.twice.w.weight", "a.0.twice.w.bias"], "{body}");
+    }
+    let numbered = sound(&forward("Features<4>", "Features<4>", "let x = inside(); [x, x]", inside));
+    assert_eq!(numbered.graph.parameters[0].name, "x[0].linear.weight");
+}
+
 #[test]
 fn wrong_names_of_modules() {
     let text = forward(
