@@ -2,7 +2,7 @@
 
 use super::inputs::{of_one, tensor};
 use super::shapes::elements;
-use super::{Arguments, Layer, Lift, Literal, Result, refuse};
+use super::{Arguments, HIDDEN, Layer, Lift, Literal, Result, refuse};
 use crate::fold::Origin;
 use crate::model::{Argument, Node, ValueId};
 
@@ -28,8 +28,6 @@ const FUNCTIONS: [(&str, &str); 18] = [
     ("sqrt", "Sqrt"),
 ];
 
-/// The number that a mask adds in place of infinity.
-const HIDDEN: f64 = 1e9;
 /// Functions that take `inplace`.
 const IN_PLACE: [&str; 8] = ["Relu", "Relu6", "LeakyRelu", "Hardsigmoid", "Elu", "Celu", "Selu", "Hardtanh"];
 
@@ -50,7 +48,12 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
         | "masked_fill" | "clamp_min" | "clamp_max" | "max" | "min"
             if !is_number =>
         {
-            return if node.tensor("other").is_some() || !matches!(op, "max" | "min") {
+            return if let Some(value) = unchanged(lift, node, op) {
+                lift.shaped(index, value, lift.sample(node.outputs[0])).map(|value| {
+                    lift.same(node.outputs[0], value);
+                    true
+                })
+            } else if node.tensor("other").is_some() || !matches!(op, "max" | "min") {
                 refuse("it computes with whole numbers")
             } else {
                 Ok(false)
@@ -73,6 +76,26 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
         }
     }
     Ok(true)
+}
+
+/// Returns the operand that arithmetic leaves as it is: a factor of 1, or a summand of 0. `None` if it changes it.
+fn unchanged(lift: &Lift<'_>, node: &Node, op: &str) -> Option<ValueId> {
+    let neutral = match op {
+        "mul" | "div" if node.text("rounding_mode").is_none() => 1.0,
+        "add" | "sub" => 0.0,
+        _ => return None,
+    };
+    let is_neutral = |name: &str| match node.argument(name) {
+        Some(Argument::Tensor(value)) => {
+            let numbers = lift.origins[*value].numbers().map(crate::fold::Tensor::numbers);
+            numbers.is_some_and(|numbers| numbers.iter().all(|&number| number == neutral))
+        }
+        argument => number(lift, argument) == Some(neutral),
+    };
+    let elements = |value: ValueId| lift.model.values[value].elements();
+    let left = node.tensor("self").filter(|_| is_neutral("other"));
+    let right = node.tensor("other").filter(|_| matches!(op, "mul" | "add") && is_neutral("self"));
+    left.or(right).filter(|&value| elements(value) == elements(node.outputs[0]) && lift.is_sample(value))
 }
 
 /// True if nothing reads what the node changes in place before it does.

@@ -32,6 +32,9 @@ use crate::memory::{changes_first, families, roots};
 use crate::model::{Argument, Model, Node, State, StateKind, ValueId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// The number that a mask adds in place of infinity.
+pub(crate) const HIDDEN: f64 = 1e9;
+
 /// A model as layers.
 #[derive(Clone, Debug, Default)]
 pub struct Lifted {
@@ -66,6 +69,7 @@ pub struct Unknown {
 pub fn lift(model: &Model, batch: &Batch) -> Lifted {
     let mut lift = Lift::new(model, batch);
     patterns::find(&mut lift);
+    inputs::give_tokens_axes(&mut lift);
     for index in 0..model.nodes.len() {
         lift.visit(index);
     }
@@ -146,6 +150,10 @@ pub(crate) struct Lift<'m> {
     pub(crate) masks: patterns::Masks,
     /// Tables of relative positions that are layers.
     pub(crate) relative: HashMap<ValueId, ValueId>,
+    /// Values that are numbers of tokens, among those that patterns have looked at.
+    pub(crate) conditions: patterns::Conditions,
+    /// Tables that are layers, by their tokens and numbers.
+    pub(crate) looked_up: HashMap<(ValueId, Vec<u64>), ValueId>,
 }
 
 impl<'m> Lift<'m> {
@@ -190,6 +198,8 @@ impl<'m> Lift<'m> {
             rotations: HashMap::new(),
             masks: HashMap::new(),
             relative: HashMap::new(),
+            conditions: HashMap::new(),
+            looked_up: HashMap::new(),
         }
     }
 

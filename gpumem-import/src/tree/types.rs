@@ -105,7 +105,8 @@ fn input_type(model: &Model, batch: &Batch, graph: &Graph, input: ValueId) -> St
         })
     };
     match shape.len() {
-        1 if !is_float => format!("Tokens<{text}>"),
+        // Tokens of several axes are one text, which the first layer gives its shape.
+        _ if !is_float => format!("Tokens<{}>", shape.iter().fold(1, |all: u64, &size| all.saturating_mul(size))),
         1 => format!("Features<{text}>"),
         2 if is_signal() => format!("Signal<{text}>"),
         2 => format!("Sequence<{text}>"),

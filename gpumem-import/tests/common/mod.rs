@@ -77,6 +77,15 @@ fn type_of(model: &Model, batch: &Batch, value: ValueId) -> Type {
     if model.values[value].dtype.is_float() { Type::numbers(shape) } else { Type::indices(shape) }
 }
 
+/// Returns the type of an input: tokens have one axis.
+fn input_type(model: &Model, batch: &Batch, value: ValueId) -> Type {
+    let own = type_of(model, batch, value);
+    match model.values[value].dtype.is_float() {
+        true => own,
+        false => Type::indices(Shape::new(&[own.shape.dims().iter().product()])),
+    }
+}
+
 /// Builds a graph. Panics at the first layer that the language refuses, and at outputs of other shapes than the model's.
 pub fn network(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<Network, String> {
     let mut graph = Graph::default();
@@ -85,7 +94,7 @@ pub fn network(model: &Model, batch: &Batch, lifted: &Lifted) -> Result<Network,
     let (mut keys, mut changes) = (HashMap::new(), HashMap::new());
     let mut inputs = Vec::new();
     for &input in model.inputs.iter().chain(&lifted.noise) {
-        let node = graph.input(type_of(model, batch, input)).map_err(|error| error.to_string())?;
+        let node = graph.input(input_type(model, batch, input)).map_err(|error| error.to_string())?;
         nodes.insert(input, node);
         inputs.push(node);
     }

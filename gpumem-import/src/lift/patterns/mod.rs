@@ -5,6 +5,7 @@
 //! A pattern that does not match whole plans nothing.
 
 mod attention;
+mod condition;
 mod drop_path;
 mod experts;
 mod functions;
@@ -16,6 +17,7 @@ mod tied;
 mod time;
 mod tokens;
 
+pub(crate) use condition::Conditions;
 pub(super) use tied::tie;
 
 use super::Lift;
@@ -33,7 +35,7 @@ pub(crate) type Masks = HashMap<(attention::Added, u64, u64, u64), Option<attent
 type Pattern = fn(&mut Lift<'_>, usize) -> Option<()>;
 
 /// All patterns. Those that others walk back to come first.
-const PATTERNS: [Pattern; 16] = [
+const PATTERNS: [Pattern; 17] = [
     norms::rows,
     norms::length,
     functions::find,
@@ -50,6 +52,7 @@ const PATTERNS: [Pattern; 16] = [
     attention::bias::find,
     experts::find,
     experts::choice,
+    condition::find,
 ];
 
 /// Returns the reason why an operation is not lifted, for one that patterns look for and have not found.

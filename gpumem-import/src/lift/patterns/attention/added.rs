@@ -3,10 +3,12 @@
 use super::scores::{Added, hides};
 use super::{Sizes, bias};
 use crate::fold::Origin;
+use crate::lift::patterns::condition::{self, Looked};
 use crate::lift::patterns::matching::number;
 use crate::lift::view::{Plan, op};
-use crate::lift::{Layer, Lift, Literal};
-use crate::model::ValueId;
+use crate::lift::{HIDDEN, Layer, Lift, Literal};
+use crate::model::{Dtype, ValueId};
+use std::rc::Rc;
 
 /// Summands of scores, as the language has them.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,8 @@ enum Branch {
     /// A table of relative positions.
     Relative(bias::Relative),
     Known(Known),
+    /// A row over keys, by a number for each token.
+    Row(Rc<Looked>, Vec<f64>),
     /// Any other value.
     Value(ValueId),
 }
@@ -71,15 +75,17 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
             (Origin::Parameters, Added::Numbers(_)) => {
                 match bias::relative(lift, value, [sizes.heads, sizes.steps, sizes.keys]) {
                     Some(relative) => read.branches.push(Branch::Relative(relative)),
-                    None => match parts(lift, value, sizes) {
+                    None => match parts(lift, added, sizes) {
                         Some(parts) => left.extend(parts),
                         None => read.branches.push(Branch::Value(value)),
                     },
                 }
             }
-            (Origin::Sample, Added::Numbers(_)) => match parts(lift, value, sizes) {
-                Some(parts) => left.extend(parts),
-                None => read.branches.push(Branch::Value(value)),
+            (Origin::Sample, _) => match (row(lift, added, sizes), parts(lift, added, sizes)) {
+                (Some((looked, numbers)), _) => read.branches.push(Branch::Row(looked, numbers)),
+                (None, Some(parts)) => left.extend(parts),
+                (None, None) if matches!(added, Added::Numbers(_)) => read.branches.push(Branch::Value(value)),
+                _ => return None,
             },
             _ => return None,
         }
@@ -89,35 +95,80 @@ pub(super) fn read(lift: &mut Lift<'_>, added: &[Added], sizes: &Sizes) -> Optio
     Some(read)
 }
 
-/// Returns the summands of a bias, if it is a sum that is only broadcast afterwards.
-fn parts(lift: &Lift<'_>, value: ValueId, sizes: &Sizes) -> Option<Vec<Added>> {
+/// Returns the numbers of each token that are added to the scores of its key. `None` if it is no row over keys that tokens tell.
+fn row(lift: &mut Lift<'_>, added: Added, sizes: &Sizes) -> Option<(Rc<Looked>, Vec<f64>)> {
+    let (Added::Numbers(value) | Added::Mask(value) | Added::Seen(value) | Added::Hidden(value)) = added;
+    let looked = condition::looked_up(lift, value)?;
+    let hide = |is_hidden: bool| if is_hidden { -HIDDEN } else { 0.0 };
+    let one = |&number: &f64| match added {
+        Added::Seen(_) => Some(hide(number == 0.0)),
+        Added::Hidden(_) => Some(hide(number != 0.0)),
+        _ if number == 0.0 || hides(number) => Some(hide(hides(number))),
+        Added::Numbers(_) => Some(number).filter(|number| number.is_finite()),
+        Added::Mask(_) => None,
+    };
+    let numbers: Vec<f64> = looked.numbers.iter().map(one).collect::<Option<_>>()?;
+    // A mask of zeros and ones hides the keys of zeros, even if nothing else tells that it is one.
+    let is_known = looked.is_complete || numbers == [-HIDDEN, 0.0];
+    let is_row = sizes.axes.is_empty() && looked.row(lift, sizes.keys).is_some();
+    (is_known && is_row).then_some((looked, numbers))
+}
+
+/// Returns the summands of a bias, if it is a sum that is only broadcast afterwards, or the masks that a mask consists of.
+fn parts(lift: &Lift<'_>, added: Added, sizes: &Sizes) -> Option<Vec<Added>> {
+    let (Added::Numbers(value) | Added::Mask(value) | Added::Seen(value) | Added::Hidden(value)) = added;
+    let as_before = |value: ValueId| match added {
+        Added::Numbers(_) => Added::Numbers(value),
+        Added::Mask(_) => Added::Mask(value),
+        Added::Seen(_) => Added::Seen(value),
+        Added::Hidden(_) => Added::Hidden(value),
+    };
     let (_, node) = lift.maker(value)?;
     let is_matrix = |value: ValueId| lift.sample(value).ends_with(&[sizes.steps, sizes.keys]);
-    match op(node) {
-        "add" if node.argument("alpha").is_none() => {
+    let is_truth = lift.model.values[value].dtype == Dtype::Bool;
+    match (op(node), added) {
+        ("add", Added::Numbers(_)) if node.argument("alpha").is_none() => {
             let (left, right) = (node.tensor("self")?, node.tensor("other")?);
             let is_float = |value: ValueId| lift.model.values[value].dtype.is_float();
             (is_matrix(value) && is_float(left) && is_float(right))
                 .then(|| vec![Added::Numbers(left), Added::Numbers(right)])
         }
-        "where" => {
+        ("where", Added::Numbers(_)) => {
             let hides = |name: &str| node.argument(name).and_then(|argument| number(lift, argument)).is_some_and(hides);
             let condition = node.tensor("condition").filter(|_| is_matrix(value))?;
-            match (hides("self"), hides("other")) {
-                (false, true) => Some(vec![Added::Numbers(node.tensor("self")?), Added::Seen(condition)]),
-                (true, false) => Some(vec![Added::Numbers(node.tensor("other")?), Added::Hidden(condition)]),
-                _ => None,
-            }
+            // Zeros elsewhere add nothing.
+            let rest = |name: &str| match node.argument(name).and_then(|argument| number(lift, argument)) {
+                Some(0.0) => Some(None),
+                Some(_) => None,
+                None => node.tensor(name).map(|value| Some(Added::Numbers(value))),
+            };
+            let (rest, mask) = match (hides("self"), hides("other")) {
+                (false, true) => (rest("self")?, Added::Seen(condition)),
+                (true, false) => (rest("other")?, Added::Hidden(condition)),
+                _ => return None,
+            };
+            Some(rest.into_iter().chain([mask]).collect())
         }
-        "masked_fill" if number(lift, node.argument("value")?).is_some_and(hides) && is_matrix(value) => {
+        ("masked_fill", Added::Numbers(_))
+            if number(lift, node.argument("value")?).is_some_and(hides) && is_matrix(value) =>
+        {
             Some(vec![Added::Numbers(node.tensor("self")?), Added::Hidden(node.tensor("mask")?)])
         }
-        "contiguous" | "clone" | "to" | "expand" | "type_as" => {
+        ("__and__" | "bitwise_and" | "logical_and", Added::Seen(_))
+        | ("__or__" | "bitwise_or" | "logical_or", Added::Hidden(_))
+            if is_truth =>
+        {
+            Some(vec![as_before(node.tensor("self")?), as_before(node.tensor("other")?)])
+        }
+        ("bitwise_not" | "logical_not", Added::Seen(_)) if is_truth => Some(vec![Added::Hidden(node.tensor("self")?)]),
+        ("bitwise_not" | "logical_not", Added::Hidden(_)) if is_truth => Some(vec![Added::Seen(node.tensor("self")?)]),
+        ("contiguous" | "clone" | "to" | "expand" | "type_as", _) => {
             let input = node.tensors().next()?;
             // Only the batch or an axis of one element is repeated.
             let shape =
                 |value: ValueId| lift.sample(value).into_iter().skip_while(|size| *size == 1).collect::<Vec<u64>>();
-            (shape(input) == shape(value)).then(|| vec![Added::Numbers(input)])
+            let is_float = |value: ValueId| lift.model.values[value].dtype.is_float();
+            (shape(input) == shape(value) && is_float(input) == is_float(value)).then(|| vec![as_before(input)])
         }
         _ => None,
     }
@@ -266,6 +317,10 @@ pub(super) fn write(plan: &mut Plan<'_, '_>, read: &Read, sizes: &Sizes, rows: V
         values.push(match branch {
             Branch::Relative(relative) => relative.write(plan, rows),
             Branch::Known(known) => known.write(plan, sizes, rows)?,
+            Branch::Row(looked, numbers) => {
+                let made = looked.write_once(plan, numbers)?;
+                plan.reshape(made, &[1, sizes.keys])
+            }
             Branch::Value(value) => {
                 let shape = plan.lift.sample(*value);
                 let own: Vec<u64> = shape.iter().copied().skip_while(|size| *size == 1).collect();
