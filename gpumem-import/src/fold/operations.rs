@@ -14,6 +14,9 @@ pub(super) fn index(dim: i64, rank: usize) -> Option<usize> {
     usize::try_from(dim).ok().filter(|dim| *dim < rank)
 }
 
+/// The most places of a matrix of which those of a triangle are listed.
+const MOST_PAIRS: i64 = 1 << 22;
+
 fn created(call: &Call<'_>, op: &str) -> Option<Tensor> {
     let (dtype, shape) = call.output(0)?;
     match op {
@@ -34,6 +37,19 @@ fn created(call: &Call<'_>, op: &str) -> Option<Tensor> {
             let step = (end - start) / (count.max(2) - 1) as f64;
             let numbers = (0..count).map(|at| super::tensor::round(start + at as f64 * step, dtype));
             Tensor::new(numbers.collect(), shape, dtype)
+        }
+        "tril_indices" | "triu_indices" => {
+            let (rows, columns) = (call.integer("row", 0).max(0), call.integer("col", 0).max(0));
+            let offset = call.integer("offset", 0);
+            rows.checked_mul(columns).filter(|all| *all <= MOST_PAIRS)?;
+            let is_kept = |&(row, column): &(i64, i64)| match op {
+                "tril_indices" => column - row <= offset,
+                _ => column - row >= offset,
+            };
+            let pairs = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let kept: Vec<[i64; 2]> = pairs.filter(is_kept).map(|(row, column)| [row, column]).collect();
+            let numbers = (0..2).flat_map(|side| kept.iter().map(move |pair| pair[side] as f64)).collect();
+            Tensor::new(numbers, shape, dtype)
         }
         "eye" => {
             let columns = *shape.last()?;

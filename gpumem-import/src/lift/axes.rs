@@ -33,7 +33,7 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
             reduction(lift, index, node, op)?
         }
         "cosine_similarity" => cosine(lift, index, node)?,
-        "argmax" => argmax(lift, index, node)?,
+        "argmax" | "argmin" => argmax(lift, index, node, op)?,
         "topk" | "sort" => largest(lift, index, node, op)?,
         "var" | "std" | "var_mean" | "std_mean" => variance(lift, index, node, op)?,
         "logsumexp" => {
@@ -146,12 +146,21 @@ fn cosine(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     Ok(())
 }
 
-fn argmax(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
+/// Lifts the place of the largest element, or of the least: that is the largest of the negated value.
+fn argmax(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result {
     let value = tensor(node, "self")?;
     let Some(dim) = node.int("dim") else { return refuse("it compares all samples") };
     let Some(dim) = lift.dim(value, dim) else { return refuse("it runs along the batch") };
     let keeps = node.is("keepdim", false);
-    let layer = of_one(lift, node, "ArgMax", "self")?;
+    let mut layer = of_one(lift, node, "ArgMax", "self")?;
+    if op == "argmin" {
+        if !lift.model.values[value].dtype.is_float() {
+            return refuse("it compares tokens");
+        }
+        let negated = lift.between(&lift.sample(layer.inputs[0]));
+        lift.add(index, Layer::new("Affine", layer.inputs[0], negated).with(-1.0).with(0.0));
+        layer.inputs = vec![negated];
+    }
     let is_text = !lift.model.values[value].dtype.is_float() && lift.sample(value).len() == 1;
     let layer = if is_text { layer } else { layer.with(dim).flag("keepdim", keeps) };
     lift.add(index, layer);

@@ -1,6 +1,6 @@
 //! Sums of products by letters.
 
-use super::shapes::{elements, permuted, reshape_lifted};
+use super::shapes::{MOST_AXES, elements, permuted, reshape_lifted};
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::model::{Argument, Node, ValueId};
 
@@ -10,7 +10,7 @@ struct Lettered {
     letters: Vec<char>,
 }
 
-/// Lifts `einsum` of one or two values.
+/// Lifts `einsum`. Of more than two values the first two are joined, and their product with the next, as PyTorch does.
 pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
     let Some(equation) = node.text("equation") else { return refuse("it has no equation") };
     let Some(Argument::Tensors(values)) = node.argument("tensors") else { return refuse("it has no tensors") };
@@ -41,17 +41,49 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
             operands[place] = summed(lift, index, &operands[place], &dims);
         }
     }
+    while operands.len() > 2 {
+        let rest = operands.split_off(2);
+        let is_kept =
+            |letter: &&char| result.contains(letter) || rest.iter().any(|other| other.letters.contains(letter));
+        let both = operands.iter().flat_map(|operand| &operand.letters);
+        let mut kept: Vec<char> = Vec::new();
+        for letter in both.filter(is_kept) {
+            if !kept.contains(letter) {
+                kept.push(*letter);
+            }
+        }
+        let joined = joined(lift, index, &operands, &kept)?;
+        operands = std::iter::once(joined).chain(rest).collect();
+    }
     match &operands[..] {
         [only] => {
             let order = order(&only.letters, &result)?;
             permuted(lift, index, only.value, order, output)
         }
-        [a, b] if a.letters.iter().any(|letter| b.letters.contains(letter) && !result.contains(letter)) => {
-            contracted(lift, index, [a, b], &result, output)
-        }
-        [a, b] => multiplied(lift, index, [a, b], &result, output),
-        _ => refuse("it has more than two values"),
+        [a, b] => product(lift, index, [a, b], &result, output),
+        _ => refuse("it has no values"),
     }
+}
+
+/// Adds the product of two values, with the axes of `result`.
+fn product(lift: &mut Lift<'_>, index: usize, [a, b]: [&Lettered; 2], result: &[char], output: ValueId) -> Result {
+    match a.letters.iter().any(|letter| b.letters.contains(letter) && !result.contains(letter)) {
+        true => contracted(lift, index, [a, b], result, output),
+        false => multiplied(lift, index, [a, b], result, output),
+    }
+}
+
+/// Returns the product of the first two values, with the axes of `letters`.
+fn joined(lift: &mut Lift<'_>, index: usize, operands: &[Lettered], letters: &[char]) -> Result<Lettered> {
+    let [a, b] = operands else { return refuse("it has no values") };
+    let [of_a, of_b] = [a, b].map(|operand| sizes(lift, operand, letters));
+    let shape: Vec<u64> = of_a.iter().zip(&of_b).map(|(a, b)| *a.max(b)).collect();
+    if shape.len() > MOST_AXES {
+        return refuse(format!("a product within it has more than {MOST_AXES} axes"));
+    }
+    let output = lift.between(&shape);
+    product(lift, index, [a, b], letters, output)?;
+    Ok(Lettered { value: lift.resolve(output), letters: letters.to_vec() })
 }
 
 /// Returns the letters of the axes of a sample.

@@ -1,10 +1,13 @@
 //! Elements that indices name.
 
 use super::inputs::tensor;
-use super::parts::{MOST_PARTS, joined, sliced};
+use super::parts::{joined, sliced};
 use super::{Arguments, Layer, Lift, Result, refuse, shapes};
 use crate::fold::Origin;
 use crate::model::{Argument, Node, ValueId};
+
+/// The most slices that a look-up by constant indices is written as, such as the rows of a triangle.
+const MOST_RUNS: usize = 64;
 
 /// Lifts an operation that looks something up. False if it is another one.
 pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> Result<bool> {
@@ -51,6 +54,9 @@ fn indexed(lift: &mut Lift<'_>, index: usize, node: &Node) -> Result {
         [(dim, chosen)] => along(lift, index, [value, output], dim, chosen),
         [(batch, samples), (dim, chosen)] if lift.is_sample(chosen) => {
             step_of_sample(lift, index, [value, output], [(batch, samples), (dim, chosen)])
+        }
+        [_, _, ..] if given.iter().all(|(_, chosen)| !lift.is_sample(*chosen)) => {
+            elements_of_axes(lift, index, [value, output], &given)
         }
         _ => refuse("it looks up several axes at once"),
     }
@@ -100,21 +106,72 @@ fn step_of_sample(
     shapes::reshape_lifted(lift, index, row, output)
 }
 
-/// Lifts a look-up along one axis by constant indices: slices, which are put together.
-fn along(lift: &mut Lift<'_>, index: usize, [value, output]: [ValueId; 2], whole: usize, chosen: ValueId) -> Result {
-    let Some(indices) = lift.origins[chosen].numbers().map(crate::fold::Tensor::numbers) else {
-        return refuse("its indices are computed");
-    };
-    let Some(dim) = lift.dim(value, whole as i64) else { return refuse("it picks samples") };
-    let size = lift.model.values[value].shape.get(whole).copied().unwrap_or(0);
-    let places: Option<Vec<u64>> = indices
+/// Returns constant indices along an axis of this size, and their shape. Negative ones count from the end.
+fn places(lift: &Lift<'_>, chosen: ValueId, size: u64) -> Result<(Vec<u64>, Vec<u64>)> {
+    let Some(tensor) = lift.origins[chosen].numbers() else { return refuse("its indices are computed") };
+    let places: Option<Vec<u64>> = tensor
+        .numbers()
         .iter()
         .map(|&at| if at < 0.0 { at + size as f64 } else { at })
         .map(|at| (at >= 0.0 && at < size as f64).then_some(at as u64))
         .collect();
-    let Some(places) = places.filter(|places| !places.is_empty()) else {
-        return refuse("its indices are out of range");
-    };
+    match places.filter(|places| !places.is_empty()) {
+        Some(places) => Ok((places, tensor.shape.clone())),
+        None => refuse("its indices are out of range"),
+    }
+}
+
+/// Lifts a look-up along one axis by constant indices: slices, which are put together.
+fn along(lift: &mut Lift<'_>, index: usize, [value, output]: [ValueId; 2], whole: usize, chosen: ValueId) -> Result {
+    let Some(dim) = lift.dim(value, whole as i64) else { return refuse("it picks samples") };
+    let size = lift.model.values[value].shape.get(whole).copied().unwrap_or(0);
+    let (places, _) = places(lift, chosen, size)?;
+    let input = lift.operand(value)?;
+    in_runs(lift, index, [input, output], dim, places)
+}
+
+/// Lifts a look-up of elements of neighbouring axes by constant indices: those of the axes as one.
+fn elements_of_axes(
+    lift: &mut Lift<'_>,
+    index: usize,
+    [value, output]: [ValueId; 2],
+    given: &[(usize, ValueId)],
+) -> Result {
+    let first = given[0].0;
+    if !given.iter().enumerate().all(|(place, (dim, _))| *dim == first + place) {
+        return refuse("it looks up axes that are apart");
+    }
+    let sizes: Vec<u64> =
+        given.iter().map(|(dim, _)| lift.model.values[value].shape.get(*dim).copied().unwrap_or(0)).collect();
+    let Some(dim) = lift.dim(value, first as i64) else { return refuse("it picks samples") };
+    if given.iter().any(|(other, _)| lift.dim(value, *other as i64).is_none()) {
+        return refuse("it picks samples");
+    }
+    let mut all: Option<(Vec<u64>, Vec<u64>)> = None;
+    for ((_, chosen), &size) in given.iter().zip(&sizes) {
+        let (places, shape) = self::places(lift, *chosen, size)?;
+        all = Some(match all {
+            None => (places, shape),
+            Some((before, other)) if other == shape => {
+                (before.iter().zip(places).map(|(before, place)| before * size + place).collect(), shape)
+            }
+            Some(_) => return refuse("its indices are broadcast"),
+        });
+    }
+    let Some((places, _)) = all else { return refuse("it has no indices") };
+    let input = lift.operand(value)?;
+    let mut shape = lift.sample(input);
+    let place = usize::try_from(dim - 1).unwrap_or(usize::MAX);
+    if shape.get(place..place.saturating_add(sizes.len())) != Some(&sizes[..]) {
+        return refuse("it looks up several axes at once");
+    }
+    shape.splice(place..place + sizes.len(), [shapes::elements(&sizes)]);
+    let merged = shapes::reshaped(lift, index, input, &shape)?;
+    in_runs(lift, index, [merged, output], dim, places)
+}
+
+/// Adds slices of an axis, which are put together.
+fn in_runs(lift: &mut Lift<'_>, index: usize, [input, output]: [ValueId; 2], dim: i64, places: Vec<u64>) -> Result {
     // Runs of elements that follow one another.
     let mut runs: Vec<[u64; 2]> = Vec::new();
     for place in places {
@@ -123,10 +180,9 @@ fn along(lift: &mut Lift<'_>, index: usize, [value, output]: [ValueId; 2], whole
             _ => runs.push([place, place + 1]),
         }
     }
-    if runs.len() as u64 > MOST_PARTS {
+    if runs.len() > MOST_RUNS {
         return refuse(format!("it puts {} parts of an axis into another order", runs.len()));
     }
-    let input = lift.operand(value)?;
     let mut shape = lift.sample(input);
     let mut parts = Vec::new();
     for run in &runs {

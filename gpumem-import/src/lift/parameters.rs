@@ -3,7 +3,7 @@
 pub(crate) use super::constants::written as constant;
 use super::{Arguments, Layer, Lift, Literal, Result, refuse};
 use crate::fold::{Origin, Tensor};
-use crate::model::{Node, ValueId};
+use crate::model::{Node, StateKind, ValueId};
 
 /// Operations that draw numbers from the normal distribution.
 const NORMAL: [&str; 3] = ["randn", "randn_like", "normal"];
@@ -38,6 +38,8 @@ impl Lift<'_> {
         match &self.origins[value] {
             Origin::Sample => Ok(()),
             Origin::Random => self.noise(value),
+            // Statistics that are no part of the file are frozen parameters, as all that is computed from them.
+            Origin::Constant(None) if self.comes_from_state(value) => self.computed(value),
             Origin::Constant(None) => refuse("it reads a constant whose numbers are not in the file"),
             Origin::Constant(Some(tensor)) => {
                 let tensor = tensor.clone();
@@ -84,7 +86,9 @@ impl Lift<'_> {
     fn computed(&mut self, value: ValueId) -> Result {
         if let Some(state) = self.state(value) {
             let shape: Vec<i64> = self.sample(value).iter().map(|&size| size as i64).collect();
+            let is_frozen = !matches!(state.kind, StateKind::Parameter { .. });
             let layer = Layer::source("Parameter", value).with(Literal::dims(&shape)).key("", Some(&state.key));
+            let layer = layer.flag("freeze", is_frozen);
             let index = self.place_of_source(value);
             self.add(index, layer);
             return Ok(());
@@ -94,6 +98,12 @@ impl Lift<'_> {
         let model = self.model;
         self.shared.extend(model.nodes[maker].outputs.iter().map(|&output| (output, true)));
         Ok(())
+    }
+
+    /// True for numbers that are a buffer without elements in the file, or are computed from others.
+    fn comes_from_state(&self, value: ValueId) -> bool {
+        let is_float = self.model.values[value].dtype.is_float();
+        is_float && (self.makers[value].is_some() || self.state(value).is_some())
     }
 
     /// Returns the node where a source stands: where it is read first.

@@ -19,10 +19,27 @@ pub(super) fn lift(lift: &mut Lift<'_>, index: usize, node: &Node, op: &str) -> 
         _ if op.contains("pool") && !op.contains("unpool") && !op.contains("fractional") => {
             pool(lift, index, node, op)?
         }
+        _ if (op.starts_with("upsample") || op.starts_with("_upsample")) && keeps_size(lift, node) => {
+            let input = lift.operand(tensor(node, "self").or_else(|_| tensor(node, "input"))?)?;
+            lift.same(node.outputs[0], input);
+        }
         _ if op.starts_with("upsample") || op.starts_with("_upsample") => upsample(lift, index, node, op)?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// True for a change of size to the size that is there, which returns what it is given.
+fn keeps_size(lift: &Lift<'_>, node: &Node) -> bool {
+    let input = node.tensors().next().map(|input| &lift.model.values[input].shape);
+    let is_scaled = ["scale_factors", "scales_h", "scales_w", "scales", "scales_d"].into_iter();
+    let mut factors = is_scaled.filter_map(|name| node.argument(name));
+    let is_one = |argument: &Argument| match argument {
+        Argument::Float(factor) => *factor == 1.0,
+        Argument::Floats(factors) => factors.iter().all(|factor| *factor == 1.0),
+        _ => true,
+    };
+    input == node.outputs.first().map(|&output| &lift.model.values[output].shape) && factors.all(|it| is_one(it))
 }
 
 /// The most elements of windows that overlap.

@@ -28,6 +28,13 @@ pub(super) fn run(c: &Call<'_>) -> Outputs {
         Some(op) if !name.ends_with("__") => (op, true),
         _ => (name, false),
     };
+    // Other names of operations.
+    let op = match op {
+        "multiply" => "mul",
+        "divide" => "div",
+        "subtract" => "sub",
+        op => op,
+    };
     if let Some(row) = unary::find(op) {
         return unary::run(c, row, is_in_place);
     }
