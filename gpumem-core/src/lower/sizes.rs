@@ -5,7 +5,7 @@ use crate::memory::plan::ALIGNMENT;
 use crate::memory::tables::{Workspaces, samples};
 use crate::memory::target_cards::TargetCards;
 use crate::number::{Format, Precision, Role};
-use crate::program::{Program, Tensor};
+use crate::program::{Class, Operation, Phase, Program, Tensor};
 
 /// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
 pub(in crate::lower) const MOST: u64 = 1 << 58;
@@ -78,6 +78,27 @@ impl Sizes {
         });
         let most = live_bytes(program.operations.len(), transients).into_iter().max().unwrap_or(0);
         u64::try_from(most).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes inside a step that live from the forward pass into the backward pass, without scratch.
+    pub(crate) fn saved(&self, program: &Program) -> u64 {
+        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let of = |phase: Phase| move |operation: &Operation| operation.phase() == phase;
+        let last_forward = program.operations.iter().rposition(of(Phase::Forward));
+        let first_backward = program.operations.iter().position(of(Phase::Backward));
+        let (Some(last_forward), Some(first_backward)) = (last_forward, first_backward) else { return 0 };
+        let saved = program.transients().map(|id| program.tensor(id)).filter(|tensor| {
+            let crosses = tensor.first as usize <= last_forward && tensor.last as usize >= first_backward;
+            crosses && !tensor.role.is_workspace()
+        });
+        saved.map(|tensor| sizes.padded(tensor).unwrap_or(MOST)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the bytes of the targets of a training step, which are there twice: one half is filled while the other is read.
+    pub(crate) fn targets(&self, program: &Program) -> u64 {
+        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let targets = program.tensors.iter().filter(|tensor| tensor.class == Class::Target);
+        targets.map(|tensor| 2 * sizes.padded(tensor).unwrap_or(0)).fold(0, u64::saturating_add)
     }
 
     /// Returns the padded bytes of `times` times `elements` elements in an arena. [`MOST`] if they are too many for any plan.

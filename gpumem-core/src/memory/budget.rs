@@ -4,7 +4,9 @@ use crate::memory::bytes::{
     Bytes, Largest, MOST_BYTES, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes,
 };
 use crate::memory::plan::choose::{Wanted, packed};
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, verify_carried};
+use crate::memory::plan::{
+    ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, size_bounds, verify_carried,
+};
 use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
 use crate::number::{Precision, Role};
 use alloc::vec;
@@ -519,6 +521,27 @@ pub fn lower_bound_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> 
     let largest = largest(tables, batch, precision, &mut bytes)?;
     let (most, _) = tables.transients.peak(largest.bytes).ok_or(PlanError::Overflow)?;
     Lasting::new(tables, batch, precision)?.arena(most)
+}
+
+/// Returns two bounds of an arena: bytes that no packing goes below, and bytes that the packing of [`pack_at`] does not go above.
+///
+/// # Errors
+/// See [`PlanError`].
+pub(crate) fn bounds_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<[u64; 2], PlanError> {
+    if batch == 0 {
+        return Err(PlanError::ZeroBatch);
+    }
+    if tables.operations == 0 {
+        return Err(PlanError::EmptyNetwork);
+    }
+    let count = tables.transients.lives.len();
+    let mut bytes = vec![0; count];
+    let largest = largest(tables, batch, precision, &mut bytes)?;
+    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; count];
+    fill(tables, largest.bytes, &mut ranges)?;
+    let [least, most] = size_bounds(&ranges).map_err(|Overflow| PlanError::Overflow)?;
+    let lasting = Lasting::new(tables, batch, precision)?;
+    Ok([lasting.arena(least)?, lasting.arena(most).unwrap_or(u64::MAX)])
 }
 
 /// Returns the bytes of the arena besides what lives inside a step.

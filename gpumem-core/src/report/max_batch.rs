@@ -1,23 +1,27 @@
 //! The largest batch that fits a card.
 
-use crate::memory::budget::{Budget, Line, PlanError, budget_at};
+use crate::memory::arena::ArenaSize;
+use crate::memory::budget::{Budget, PlanError, budget_at};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
 
-/// The budgets of one step by batch. Each is planned once.
+/// The sizes of the arenas of one step, by batch.
+pub type ByBatch = BTreeMap<u64, Result<ArenaSize, PlanError>>;
+
+/// The budgets of one step by batch. Each is planned at most once.
 #[derive(Debug)]
 pub struct Arenas<'a> {
     tables: Tables<'a>,
     precision: Precision,
-    /// The budgets that were planned, by batch.
-    pub planned: BTreeMap<u64, Result<Budget, PlanError>>,
+    /// The sizes that were asked for.
+    pub sizes: ByBatch,
 }
 
 impl<'a> Arenas<'a> {
     /// Returns the budgets of a step at this precision; none is planned yet.
     pub fn new(tables: Tables<'a>, precision: Precision) -> Arenas<'a> {
-        Arenas { tables, precision, planned: BTreeMap::new() }
+        Arenas { tables, precision, sizes: ByBatch::new() }
     }
 
     /// Returns the budget for `batch` samples, with a reserve of 0.
@@ -25,16 +29,20 @@ impl<'a> Arenas<'a> {
     /// # Errors
     /// See [`PlanError`].
     pub fn budget(&mut self, batch: u64) -> Result<Budget, PlanError> {
-        *self.planned.entry(batch).or_insert_with(|| budget_at(&self.tables, batch, self.precision))
+        let Arenas { tables, precision, .. } = self;
+        let size = self.sizes.entry(batch).or_insert_with(|| ArenaSize::of(tables, batch, *precision));
+        size.as_mut().map_err(|error| *error)?.budget(|| budget_at(tables, batch, *precision))
     }
 
     /// True if the arena that is planned for `batch` samples has at most `room` bytes.
     pub fn fits(&mut self, batch: u64, room: u64) -> bool {
-        self.budget(batch).is_ok_and(|budget| budget[Line::Arena] <= room)
+        let Arenas { tables, precision, .. } = self;
+        let size = self.sizes.entry(batch).or_insert_with(|| ArenaSize::of(tables, batch, *precision));
+        size.as_mut().is_ok_and(|size| size.fits(room, || budget_at(tables, batch, *precision)))
     }
 
     /// Returns the largest batch whose arena has at most `room` bytes; 0 if not even one sample fits. The search doubles the batch, then
-    /// halves the interval, and plans every batch that it tries.
+    /// halves the interval. It plans the batches whose bounds do not tell if they fit.
     pub fn largest(&mut self, room: u64) -> u64 {
         if !self.fits(1, room) {
             return 0;

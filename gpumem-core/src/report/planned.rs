@@ -1,12 +1,14 @@
 //! Plans of a network at any batch, precision and card, made with the functions that the compiler evaluates.
 
 use super::Arenas;
+use super::max_batch::ByBatch;
 use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
 use crate::lower::{Blueprint, Cached, Choices, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
-use crate::memory::budget::{Budget, Line, PlanError, budget_at};
+use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
 use crate::program::Program;
+use crate::train::Checkpoint;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -141,9 +143,6 @@ struct Chosen {
     product: u64,
     budgets: ByBatch,
 }
-
-/// Budgets by batch.
-type ByBatch = BTreeMap<u64, Result<Budget, PlanError>>;
 
 /// The longest cache that is tried, in time steps.
 const MOST_STEPS: u64 = 1 << 40;
@@ -311,9 +310,9 @@ impl Planned {
         });
         let chosen = &mut all[at];
         let mut arenas = Arenas::new(chosen.tables.as_tables().with_workspaces(sizes.workspaces), self.precision);
-        arenas.planned = core::mem::take(&mut chosen.budgets);
+        arenas.sizes = core::mem::take(&mut chosen.budgets);
         let answer = ask(&mut arenas);
-        chosen.budgets = arenas.planned;
+        chosen.budgets = arenas.sizes;
         Ok(answer)
     }
 
@@ -327,6 +326,22 @@ impl Planned {
         let program = found.chosen(room)?;
         choices.insert(sizes.workspaces.product, found);
         Ok(program)
+    }
+
+    /// Returns arena bytes that any training step needs which has these parameters and saves at least these tensors, whatever its order, its
+    /// scratch memory and its targets are. If the network recomputes by choice, a step need not save anything.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn at_least(&self) -> Result<u64, NotPlanned> {
+        let lasting = lasting_at(&self.tables.as_tables(), self.batch, self.precision);
+        let lasting = lasting.map_err(|error| NotPlanned::Plan(self.batch, error))?;
+        let sizes = self.sizes(&[]);
+        let saved = match self.blueprint.checkpoint() {
+            Checkpoint::None | Checkpoint::Norms => sizes.saved(&self.program),
+            Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => 0,
+        };
+        Ok(lasting.saturating_sub(sizes.targets(&self.program)).saturating_add(saved))
     }
 
     /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
@@ -370,9 +385,9 @@ impl Planned {
         let mut budgets = self.budgets.borrow_mut();
         let planned = budgets.entry(workspaces.product).or_default();
         let mut arenas = Arenas::new(self.tables.as_tables().with_workspaces(workspaces), self.precision);
-        arenas.planned = core::mem::take(planned);
+        arenas.sizes = core::mem::take(planned);
         let answer = ask(&mut arenas);
-        *planned = arenas.planned;
+        *planned = arenas.sizes;
         answer
     }
 }

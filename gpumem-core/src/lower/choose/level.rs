@@ -1,13 +1,16 @@
 //! Training steps that fit, if batch and cards are known while the network is lowered.
 
 use crate::lower::schedule::recompute::{RecomputeLevel, Search, time_again};
-use crate::lower::{Blueprint, LowerError, Sizes, tables};
-use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
+use crate::lower::{Blueprint, LowerError, OwnedTables, Sizes, tables};
+use crate::memory::arena::ArenaSize;
+use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at, lower_bound_at, pack_within};
 use crate::memory::levels::{NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
 use crate::program::Program;
 use crate::program::cost::flops;
 use crate::train::Checkpoint;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
@@ -134,51 +137,106 @@ impl Blueprint {
         [lasting, room]: [u64; 2],
         or_last: bool,
     ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
-        let Levels { mut again, found, mut leanest, enough } = levels;
-        let before = usize::from(again.is_some());
-        // The plain step does not fit. Another level is a guess until it was packed: then it fits, or is none any more.
-        let mut peaks = Vec::from([NOT_PACKED]);
-        peaks.extend(again.as_ref().map(|again| setting.peak(again)));
-        peaks.extend(found.levels.iter().skip(1).map(|level| level.peak));
+        let before = levels.before();
+        let mut peaks = levels.peaks(setting);
         // Levels begin with a step that keeps what the plain step may recompute.
         let own = if self.graph.groups.is_empty() { time_again(plain, setting) } else { 0 };
-        loop {
-            let number = choose_level(&peaks, lasting, room);
-            // With `or_last`, the last level is taken even if it does not fit.
-            let is_asked_for = or_last && number + 1 == peaks.len();
-            let is_worth_it = |peak: u64| is_asked_for || fits(peak, lasting, room);
-            if number == 0 || !is_worth_it(peaks[number]) {
-                return Ok(None);
-            }
-            let (program, more) = match again.take_if(|_| number == 1) {
-                Some(again) => {
-                    let more = [0, share(time_again(&again, setting), found.step_cost)];
-                    (again, more)
-                }
-                None => {
-                    let level = &found.levels[number - before];
-                    let known = leanest.take_if(|_| number + 1 == peaks.len());
-                    let program = match known {
-                        Some(known) => known,
-                        None => {
-                            self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone())
-                        }
-                    };
-                    (program, more(plain, level, [found.step_cost, own]))
+        let count = peaks.len() as u64;
+        let step_cost = levels.found.step_cost;
+        cheapest(&mut peaks, [lasting, room], or_last, |number, is_asked_for| {
+            let (program, more) = match &levels.again {
+                Some(again) if number == 1 => (again.clone(), [0, share(time_again(again, setting), step_cost)]),
+                _ => {
+                    let level = &levels.found.levels[number - before];
+                    (self.of_level(plain, &levels, number, setting)?, more(plain, level, [step_cost, own]))
                 }
             };
             // The updates of a level are gathered now, and its peak may have been that of another batch.
-            if !is_worth_it(setting.peak(&program)) {
-                peaks[number] = NOT_PACKED;
-                continue;
+            if !is_asked_for && !fits(setting.peak(&program), lasting, room) {
+                return Ok(Attempt::Misses);
             }
-            let Some((budget, packed)) = packed(&program, setting, enough.min(room)) else { return Ok(None) };
+            let Some((budget, packed)) = packed(&program, setting, levels.enough.min(room)) else {
+                return Ok(Attempt::HasNoPlan);
+            };
             let is_small = budget[Line::Arena] <= room;
-            if is_small || is_asked_for {
-                let number = [number as u64, peaks.len() as u64];
-                return Ok(Some((Leaner { program, budget, fits: is_small, number, more }, packed)));
+            if !is_small && !is_asked_for {
+                return Ok(Attempt::Misses);
             }
-            peaks[number] = NOT_PACKED;
+            let number = [number as u64, count];
+            Ok(Attempt::Is((Leaner { program, budget, fits: is_small, number, more }, packed)))
+        })
+    }
+
+    /// Returns the program of a level: of the step that recomputes normalisations, or of one that was found.
+    fn of_level(
+        &self,
+        plain: &Program,
+        levels: &Levels,
+        number: usize,
+        setting: &Sizes,
+    ) -> Result<Program, LowerError> {
+        let known = match &levels.again {
+            again @ Some(_) if number == 1 => again,
+            _ if number + 1 == levels.count() => &levels.leanest,
+            _ => &None,
+        };
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let level = &levels.found.levels[number - levels.before()];
+        Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()))
+    }
+}
+
+impl Levels {
+    /// Returns the number of levels before the second one that was found.
+    fn before(&self) -> usize {
+        usize::from(self.again.is_some())
+    }
+
+    /// Returns the number of levels, with the plain step.
+    fn count(&self) -> usize {
+        1 + self.before() + self.found.levels.len().saturating_sub(1)
+    }
+
+    /// Returns the bytes of each level inside the step. The plain step, which does not fit, has none.
+    fn peaks(&self, setting: &Sizes) -> Vec<u64> {
+        let mut peaks = Vec::from([NOT_PACKED]);
+        peaks.extend(self.again.as_ref().map(|again| setting.peak(again)));
+        peaks.extend(self.found.levels.iter().skip(1).map(|level| level.peak));
+        peaks
+    }
+}
+
+/// The result of planning a level.
+enum Attempt<T> {
+    Is(T),
+    /// It does not fit after all.
+    Misses,
+    /// It is too large for any plan.
+    HasNoPlan,
+}
+
+/// Returns what `attempt` makes of the cheapest level that fits into `room` bytes, of which `lasting` are used by other tensors. If none fits, of
+/// the last level with `or_last`, and `None` without it. A level that an attempt has refused is not tried again.
+///
+/// `attempt` is called with the number of a level, and with true if it is taken even if it does not fit.
+fn cheapest<T>(
+    peaks: &mut [u64],
+    [lasting, room]: [u64; 2],
+    or_last: bool,
+    mut attempt: impl FnMut(usize, bool) -> Result<Attempt<T>, LowerError>,
+) -> Result<Option<T>, LowerError> {
+    loop {
+        let number = choose_level(peaks, lasting, room);
+        let is_asked_for = or_last && number + 1 == peaks.len();
+        if number == 0 || !is_asked_for && !fits(peaks[number], lasting, room) {
+            return Ok(None);
+        }
+        match attempt(number, is_asked_for)? {
+            Attempt::Is(found) => return Ok(Some(found)),
+            Attempt::HasNoPlan => return Ok(None),
+            Attempt::Misses => peaks[number] = NOT_PACKED,
         }
     }
 }
@@ -190,12 +248,8 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn chosen(&self, setting: &Sizes, room: u64) -> Result<Option<Program>, LowerError> {
-        let checkpoint = self.checkpoint();
-        if decides(checkpoint)
-            && let Some(Fitted { plain, leaner, .. }) =
-                self.fitted(setting, |budget| available_within(checkpoint, budget, room))?
-        {
-            return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
+        if decides(self.checkpoint()) {
+            return self.choices(setting)?.map(|choices| choices.chosen(room)).transpose();
         }
         Ok(self.trainings(setting)?.into_iter().next())
     }
@@ -211,11 +265,51 @@ fn decides(checkpoint: Checkpoint) -> bool {
 pub struct Choices {
     blueprint: Blueprint,
     setting: Sizes,
-    plain: Program,
-    /// The budget of the plain step. `None` if that is too large for any plan.
-    budget: Option<Budget>,
+    plain: Candidate,
     /// The levels of recomputation. `None` before an arena asked for one.
     levels: RefCell<Option<Levels>>,
+    /// The levels that were lowered, by their numbers.
+    lowered: RefCell<BTreeMap<usize, Candidate>>,
+}
+
+/// A program with the size of its arena.
+#[derive(Debug)]
+struct Candidate {
+    program: Program,
+    /// Bytes of its tensors inside the step.
+    peak: u64,
+    tables: OwnedTables,
+    /// An error if it is too large for any plan.
+    size: RefCell<Result<ArenaSize, PlanError>>,
+}
+
+impl Candidate {
+    fn new(program: Program, setting: &Sizes) -> Candidate {
+        let tables = tables(&program);
+        let limited = tables.as_tables().with_workspaces(setting.workspaces);
+        let size = ArenaSize::of(&limited, setting.batch, setting.precision);
+        Candidate { peak: setting.peak(&program), program, tables, size: RefCell::new(size) }
+    }
+
+    /// Returns the budget; `None` if the program is too large for any plan.
+    fn budget(&self, setting: &Sizes) -> Option<Budget> {
+        self.size.borrow_mut().as_mut().ok()?.budget(|| self.plan(setting)).ok()
+    }
+
+    /// True if the arena has at most `room` bytes. `None` if the program is too large for any plan.
+    fn fits(&self, setting: &Sizes, room: u64) -> Option<bool> {
+        Some(self.size.borrow_mut().as_mut().ok()?.fits(room, || self.plan(setting)))
+    }
+
+    fn plan(&self, setting: &Sizes) -> Result<Budget, PlanError> {
+        let limited = self.tables.as_tables().with_workspaces(setting.workspaces);
+        budget_at(&limited, setting.batch, setting.precision)
+    }
+
+    /// Returns the bytes of an arena besides what lives inside the step.
+    fn lasting(&self, setting: &Sizes) -> Result<u64, PlanError> {
+        lasting_at(&self.tables.as_tables(), setting.batch, setting.precision)
+    }
 }
 
 impl Blueprint {
@@ -226,8 +320,9 @@ impl Blueprint {
     pub fn choices(&self, setting: &Sizes) -> Result<Option<Choices>, LowerError> {
         let plain = if decides(self.checkpoint()) { self.training_for(setting)? } else { self.chosen(setting, 0)? };
         let Some(plain) = plain else { return Ok(None) };
-        let budget = budget(&plain, setting);
-        Ok(Some(Choices { blueprint: self.clone(), setting: *setting, plain, budget, levels: RefCell::default() }))
+        let (levels, lowered) = (RefCell::default(), RefCell::default());
+        let plain = Candidate::new(plain, setting);
+        Ok(Some(Choices { blueprint: self.clone(), setting: *setting, plain, levels, lowered }))
     }
 }
 
@@ -237,26 +332,44 @@ impl Choices {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn chosen(&self, room: u64) -> Result<Program, LowerError> {
-        let checkpoint = self.blueprint.checkpoint();
-        let budget = self.budget.as_ref().filter(|_| decides(checkpoint));
-        let Some(budget) = budget else { return Ok(self.plain.clone()) };
-        let room = available_within(checkpoint, budget, room);
-        if budget[Line::Arena] <= room {
-            return Ok(self.plain.clone());
+        let plain = || Ok(self.plain.program.clone());
+        let (setting, checkpoint) = (&self.setting, self.blueprint.checkpoint());
+        // The budget of the plain step is planned only if a share of it is asked for.
+        let room = match checkpoint {
+            Checkpoint::Budget(_) => self.plain.budget(setting).map(|it| available_within(checkpoint, &it, room)),
+            _ => Some(room),
+        };
+        let (Some(room), Ok(lasting)) = (room, self.plain.lasting(setting)) else { return plain() };
+        if !decides(checkpoint) || self.plain.fits(setting, room) != Some(false) {
+            return plain();
         }
-        let lasting = budget[Line::Arena] - budget[Line::Activations];
-        let leaner = self.blueprint.level(&self.plain, self.levels()?, &self.setting, [lasting, room], true)?;
-        Ok(leaner.map_or_else(|| self.plain.clone(), |(leaner, _)| leaner.program))
-    }
-
-    /// Returns the levels of recomputation, which are searched once.
-    fn levels(&self) -> Result<Levels, LowerError> {
-        let mut levels = self.levels.borrow_mut();
-        if let Some(levels) = &*levels {
-            return Ok(levels.clone());
-        }
-        let found = self.blueprint.levels_beside(&self.plain, &self.setting)?;
-        Ok(levels.insert(found).clone())
+        let mut found = self.levels.borrow_mut();
+        let levels = match &mut *found {
+            Some(levels) => levels,
+            none => none.insert(self.blueprint.levels_beside(&self.plain.program, setting)?),
+        };
+        let mut lowered = self.lowered.borrow_mut();
+        let leaner = cheapest(&mut levels.peaks(setting), [lasting, room], true, |number, is_asked_for| {
+            let level = match lowered.entry(number) {
+                Entry::Occupied(level) => level.into_mut(),
+                Entry::Vacant(level) => {
+                    let program = self.blueprint.of_level(&self.plain.program, levels, number, setting)?;
+                    level.insert(Candidate::new(program, setting))
+                }
+            };
+            if !is_asked_for && !fits(level.peak, lasting, room) {
+                return Ok(Attempt::Misses);
+            }
+            // The last level is taken even if it does not fit.
+            let fits =
+                if is_asked_for { level.size.borrow().is_ok().then_some(true) } else { level.fits(setting, room) };
+            Ok(match fits {
+                None => Attempt::HasNoPlan,
+                Some(false) => Attempt::Misses,
+                Some(true) => Attempt::Is(level.program.clone()),
+            })
+        })?;
+        leaner.map_or_else(plain, Ok)
     }
 }
 

@@ -31,6 +31,7 @@ pub use address_order::{below, order, replay};
 pub(crate) use bucket_sort::sorted;
 pub use carry::{AddressOrders, OwnedOrder};
 pub use pack::pack;
+pub(in crate::memory) use search::size_bounds;
 pub use search::{pack_slice, pack_slice_within};
 
 /// The alignment of every offset and every size in an arena, in bytes.

@@ -83,6 +83,15 @@ pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlic
     Ok(PackedSlice { offsets, size, lower_bound, peak })
 }
 
+/// Returns the lower bound, and the size of the first attempts. What [`pack_slice`] packs lies between them.
+///
+/// # Errors
+/// [`Overflow`] as there.
+pub(in crate::memory) fn size_bounds(ranges: &[LiveRange]) -> Result<[u64; 2], Overflow> {
+    let stacks = Stacks::new(ranges)?;
+    Ok([stacks.peak.bytes, first(&stacks).0])
+}
+
 /// Returns the packing of the first attempts, with its size.
 fn first(stacks: &Stacks) -> (u64, Vec<u64>) {
     let mut trial = vec![0; stacks.spans.len()];
