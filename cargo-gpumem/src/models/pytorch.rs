@@ -5,13 +5,14 @@ use gpumem_core::report::Device;
 use gpumem_core::{Half, Precision};
 use gpumem_import::model::Model;
 use gpumem_import::torch::{self, Algorithm, Attention, Autocast, Optimizer, Report, Request, Rules, Update};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A prediction for one batch, and the means to make it for others.
 pub struct Prediction<'m> {
-    model: &'m Model,
+    model: Cow<'m, Model>,
     request: Request,
     reports: RefCell<BTreeMap<u64, Result<Rc<Report>, String>>>,
 }
@@ -69,6 +70,7 @@ impl<'m> Prediction<'m> {
         });
         let rules = Rules { autocast, attention, ..rules };
         let request = Request { rules, optimizer: algorithm(optimizer, update)?, partial: true, ..Request::default() };
+        let model = torch::without_idle_masks(model, rules.tracker);
         Ok(Prediction { model, request, reports: RefCell::default() })
     }
 
@@ -77,7 +79,7 @@ impl<'m> Prediction<'m> {
         let mut reports = self.reports.borrow_mut();
         let predict = || {
             let request = Request { batch: Some(batch), ..self.request };
-            torch::predict(self.model, &request).map(Rc::new).map_err(|refusal| refusal.to_string())
+            torch::predict(&self.model, &request).map(Rc::new).map_err(|refusal| refusal.to_string())
         };
         reports.entry(batch).or_insert_with(predict).clone()
     }

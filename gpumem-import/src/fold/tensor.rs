@@ -92,6 +92,14 @@ impl Tensor {
         &self.strides
     }
 
+    /// True if two tensors are equal views of one memory.
+    pub(crate) fn is_same(&self, other: &Tensor) -> bool {
+        let layout = |tensor: &Tensor| (tensor.offset, tensor.dtype);
+        Rc::ptr_eq(&self.numbers, &other.numbers)
+            && layout(self) == layout(other)
+            && (&self.shape, &self.strides) == (&other.shape, &other.strides)
+    }
+
     /// Returns the positions of all elements, in row order.
     fn positions(&self) -> Vec<usize> {
         let count = elements(&self.shape).unwrap_or(0) as usize;

@@ -24,7 +24,7 @@ pub use allocator::{Reserved, replay, smallest_capacity};
 pub use largest::{MOST_SAMPLES, largest_batch};
 pub use optimizer::{Algorithm, Optimizer, Update};
 pub use report::{Place, Report, UnknownOperation};
-pub use step::{Refusal, differences, predict};
+pub use step::{Refusal, differences, predict, without_idle_masks};
 pub use trace::{Event, Phase, Purpose, Site, Storage, Trace};
 
 use crate::model::{Dtype, Model};

@@ -3,6 +3,7 @@
 use super::allocator::{Reserved, replay};
 use super::trace::{Event, Phase, Purpose, Trace};
 use crate::model::Model;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -59,6 +60,8 @@ pub struct Report {
     pub trace: Trace,
     /// The event with which the reported step begins.
     pub step_begins: usize,
+    /// The bytes that the allocator holds without a limit, without and with expandable segments. Empty before they are asked for.
+    unlimited: [OnceCell<u64>; 2],
 }
 
 impl Report {
@@ -71,7 +74,11 @@ impl Report {
 
     /// True if the step runs where the allocator can have `capacity` bytes.
     pub fn fits(&self, expandable_segments: bool, capacity: u64) -> bool {
-        self.allocated <= capacity && self.reserved(expandable_segments, Some(capacity)).out_of_memory.is_none()
+        // An allocator that needs no more in any case never meets the limit.
+        let unlimited = &self.unlimited[usize::from(expandable_segments)];
+        let unlimited = || *unlimited.get_or_init(|| self.reserved(expandable_segments, None).reserved);
+        let runs = || self.reserved(expandable_segments, Some(capacity)).out_of_memory.is_none();
+        self.allocated <= capacity && (unlimited() <= capacity || runs())
     }
 
     /// Makes the report of the step that begins with an event.
@@ -112,6 +119,7 @@ impl Report {
             unknown: Vec::new(),
             trace,
             step_begins,
+            unlimited: [OnceCell::new(), OnceCell::new()],
         }
     }
 }

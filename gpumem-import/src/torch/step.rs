@@ -62,11 +62,10 @@ impl std::error::Error for Refusal {}
 /// # Errors
 /// Refuses models with operations of which nothing is known, unless the request is for a part, and batches that the model does not have.
 pub fn predict(model: &Model, request: &Request) -> Result<Report, Refusal> {
+    check(model)?;
+    let model = &*without_idle_masks(model, request.rules.tracker);
     let resized = at_batch(model, request.batch)?;
-    let mut running = Cow::Borrowed(resized.as_ref().unwrap_or(model));
-    check(&running)?;
-    drop_idle_masks(model, &mut running, request.rules.tracker);
-    let running = &*running;
+    let running = resized.as_ref().unwrap_or(model);
     let run = |keeps_unknown, scales| {
         let mut step = Training::new(running, model, request, keeps_unknown)?;
         step.scales = scales;
@@ -123,10 +122,11 @@ fn at_batch(model: &Model, batch: Option<u64>) -> Result<Option<Model>, Refusal>
     }
 }
 
-/// Removes masks of attention that let everything through, and those of causal attention, which has a flag.
+/// Returns the model without masks of attention that let everything through, and those of causal attention, which has a flag. [`predict`] does this
+/// for every batch, and has nothing to do if it is done before.
 ///
 /// Libraries make them for every sample when they export, and pass none in a run. A mask that all samples share is the model's own.
-fn drop_idle_masks(model: &Model, running: &mut Cow<'_, Model>, is_tracked: bool) {
+pub fn without_idle_masks(model: &Model, is_tracked: bool) -> Cow<'_, Model> {
     let mask = |index: usize| {
         let node = model.nodes.get(index)?;
         let mask = node.tensor("attn_mask").filter(|_| node.op == "scaled_dot_product_attention")?;
@@ -134,13 +134,21 @@ fn drop_idle_masks(model: &Model, running: &mut Cow<'_, Model>, is_tracked: bool
         (shape.len() == 4 && shape.first() == model.batch.as_ref() && model.batch > Some(1)).then_some(mask)
     };
     let masked: Vec<usize> = (0..model.nodes.len()).filter(|&index| mask(index).is_some()).collect();
+    let mut running = Cow::Borrowed(model);
     if masked.is_empty() {
-        return;
+        return running;
     }
     let origins = origins(model);
+    // All layers of a model usually read one mask.
+    let mut last: Option<(&Numbers, Option<Mask>)> = None;
     for index in masked {
-        let numbers = mask(index).and_then(|mask| origins.get(mask)?.numbers());
-        let Some(kind) = numbers.and_then(Mask::of) else { continue };
+        let Some(numbers) = mask(index).and_then(|mask| origins.get(mask)?.numbers()) else { continue };
+        let kind = match last {
+            Some((other, kind)) if other.is_same(numbers) => kind,
+            _ => Mask::of(numbers),
+        };
+        last = Some((numbers, kind));
+        let Some(kind) = kind else { continue };
         // With fake tensors, which a tracker sees, libraries pass the mask of causal attention, too.
         if kind == Mask::Causal && is_tracked {
             continue;
@@ -149,6 +157,7 @@ fn drop_idle_masks(model: &Model, running: &mut Cow<'_, Model>, is_tracked: bool
         node.arguments.retain(|(name, _)| name != "attn_mask" && name != "is_causal");
         node.arguments.push(("is_causal".into(), Argument::Bool(kind == Mask::Causal)));
     }
+    running
 }
 
 /// Masks that need no memory.
