@@ -10,6 +10,7 @@ use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::report::Device;
+use std::collections::BTreeMap;
 
 /// A program, or several at once, on a card.
 pub struct Answer {
@@ -54,13 +55,19 @@ pub struct Answers {
 
 /// Compares the programs of networks with cards: those of the command line, or those that each network names.
 ///
-/// A network that the command line names must have an answer.
-pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
+/// A network that the command line names must have an answer. `planned` has the programs of networks that are planned already, by their place
+/// among all.
+pub fn answers(
+    built: Built,
+    mut planned: BTreeMap<usize, Vec<PlannedProgram>>,
+    arguments: &Fit,
+) -> Result<Answers, Failure> {
     let Built { networks, together, mut left_out, .. } = built;
     let asked = asked(arguments);
     let mut answers = Vec::new();
-    for network in &networks {
-        let steps = match steps(network, &arguments.settings) {
+    for (index, network) in networks.iter().enumerate() {
+        let known = planned.remove(&index);
+        let steps = match known.map_or_else(|| steps(network, &arguments.settings), Ok) {
             Ok(steps) => steps,
             // The instances of a generic network have answers instead of it.
             Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => continue,

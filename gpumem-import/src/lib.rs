@@ -4,6 +4,7 @@
 //! before memory is taken.
 
 pub mod batch;
+pub mod bound;
 mod error;
 pub mod fold;
 pub mod lift;

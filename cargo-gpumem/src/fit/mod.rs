@@ -12,13 +12,14 @@ use crate::built::{ANOTHER_VERSION, chosen, unread};
 use crate::options::{Fit, Format};
 use crate::output::print;
 use crate::text::{bytes, name};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
     let built = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
     let unreadable = built.unreadable;
-    let found = answers(built, arguments)?;
+    let found = answers(built, BTreeMap::new(), arguments)?;
     print(&match arguments.format {
         Format::Table => table::text(&found),
         Format::Json => format!("{:#}\n", json::as_json(&found, unreadable)),

@@ -1,6 +1,6 @@
 //! Answers for models in files as JSON: the keys of networks in crates, and those of the file.
 
-use super::{Missing, Model, PyTorch};
+use super::{AtLeast, Missing, Model, PyTorch};
 use crate::answer::{Answer, Answers};
 use crate::fit::json::{VERSION, answer, left_out};
 use serde_json::{Value, json};
@@ -41,12 +41,21 @@ fn of_model(model: &Model) -> Value {
         "operations": model.operations,
         "expressible": model.missing.is_empty(),
         "not_expressible": list(&model.missing),
+        "at_least": model.at_least.as_ref().map(at_least),
         "differences": list(&model.notes),
         "pytorch": match &model.pytorch {
             Ok(pytorch) => of_pytorch(model, pytorch),
             Err(why) => json!({ "why": why }),
         },
     })
+}
+
+/// Returns the bytes that a network needs at least. On a card that has more, it is not known if the network fits.
+fn at_least(at_least: &AtLeast) -> Value {
+    let on = at_least.on.iter().map(|&(device, total, is_above)| {
+        json!({ "card": crate::text::slug(device), "total": total, "fits": if is_above { json!(false) } else { Value::Null } })
+    });
+    json!({ "arena": at_least.arena, "cards": on.collect::<Vec<_>>() })
 }
 
 fn of_pytorch(model: &Model, pytorch: &PyTorch) -> Value {

@@ -1,5 +1,7 @@
 //! Answers for models in files, without a build: `cargo gpumem fit model.pt2`.
 
+#[cfg(test)]
+mod bounds;
 mod json;
 mod pytorch;
 pub mod read;
@@ -7,11 +9,12 @@ pub mod table;
 
 use crate::Failure;
 use crate::answer::{Answers, all_cards, answers, asked};
-use crate::built::Built;
-use crate::network::Network;
-use crate::options::{Fit, Format, is_source};
+use crate::built::{Built, label};
+use crate::network::{LeftOut, Network};
+use crate::options::{Batch, Fit, Format, Settings, is_source};
 use crate::output::print;
-use crate::plan::steps;
+use crate::plan::{PlannedProgram, steps};
+use crate::text::bytes;
 use crate::{files, fit};
 use gpumem_core::Precision;
 use gpumem_core::memory::budget::Budget;
@@ -19,7 +22,8 @@ use gpumem_core::report::Device;
 use gpumem_import::tree;
 use gpumem_language::source::{Mistake, Overrides, declared};
 use pytorch::{Prediction, PyTorch};
-use read::{Missing, USUAL_OPTIMIZER};
+use read::{Imported, Missing, USUAL_OPTIMIZER};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -42,6 +46,8 @@ pub struct Model {
     pub operations: usize,
     /// The operations that the language does not have.
     pub missing: Vec<Missing>,
+    /// The memory that the network needs at least, if there are such operations. `None` if nothing is known.
+    pub at_least: Option<AtLeast>,
     /// Operations that the network has in another way.
     pub notes: Vec<Missing>,
     /// The budget on the first device.
@@ -60,11 +66,20 @@ pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> 
         false => files::networks(&sources, overrides)?,
     };
     let mut models = Vec::new();
+    let mut planned = BTreeMap::new();
     for file in &files {
-        let (model, network) = model(file, arguments, overrides, &devices)?;
-        built.networks.extend(network);
+        let (model, found) = model(file, arguments, overrides, &devices)?;
+        if let Some((network, steps)) = found {
+            planned.insert(built.networks.len(), steps);
+            built.networks.push(network);
+        }
         models.push(model);
     }
+    label(&mut built.networks);
+    for (&index, steps) in &mut planned {
+        steps.iter_mut().for_each(|step| step.label.clone_from(&built.networks[index].label));
+    }
+    let left_out: Vec<LeftOut> = models.iter().filter_map(Model::left_out).collect();
     let names_cards =
         built.networks.iter().any(|network| network.train.iter().chain(&network.infer).any(|it| !it.cards.is_empty()));
     let arguments = Fit {
@@ -72,10 +87,14 @@ pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> 
         all: arguments.all || arguments.cards.is_empty() && !names_cards,
         ..arguments.clone()
     };
-    let found = match built.networks.is_empty() {
+    let mut found = match built.networks.is_empty() {
         true => Answers { answers: Vec::new(), left_out: built.left_out },
-        false => answers(built, &arguments)?,
+        false => answers(built, planned, &arguments)?,
     };
+    // A table lists the operations of these models.
+    if arguments.format != Format::Table {
+        found.left_out.extend(left_out);
+    }
     print(&match arguments.format {
         Format::Table => table::text(&models, &found),
         Format::Json => format!("{:#}\n", json::as_json(&models, &found)),
@@ -93,7 +112,7 @@ fn model(
     arguments: &Fit,
     overrides: &Overrides,
     devices: &[Device],
-) -> Result<(Model, Option<Network>), Failure> {
+) -> Result<(Model, Option<(Network, Vec<PlannedProgram>)>), Failure> {
     let path = Path::new(file);
     let samples = arguments.settings.samples().unwrap_or(USUAL_BATCH);
     let optimizer = arguments.file.optimizer.clone().unwrap_or_else(|| USUAL_OPTIMIZER.into());
@@ -115,6 +134,10 @@ fn model(
         None => None,
     };
     let steps = network.as_ref().map(|network| steps(network, &arguments.settings)).transpose()?;
+    let at_least = match steps {
+        Some(_) => None,
+        None => at_least(&imported, &options, arguments, overrides),
+    };
     let step = steps.as_ref().and_then(|steps| steps.first());
     let headroom = arguments.headroom.unwrap_or(0);
     let planned = match (step, devices.first()) {
@@ -139,10 +162,72 @@ fn model(
         flops_forward: step.map(|step| step.plan.macs().saturating_mul(2)),
         operations: imported.operations,
         missing: imported.missing,
+        at_least: at_least.map(|arena| AtLeast::new(arena, headroom, devices)),
         notes: imported.notes,
         // A plan of the largest batch is in the table of cards.
         budget: budget.filter(|_| !arguments.settings.takes_largest()),
         pytorch: predicted.and_then(|predicted| predicted.at(batch, devices)),
     };
-    Ok((model, network))
+    Ok((model, network.zip(steps)))
+}
+
+/// Returns arena bytes that the network of a model needs at least, as far as it can be said. `None` if nothing is known.
+fn at_least(imported: &Imported, options: &tree::Options, arguments: &Fit, overrides: &Overrides) -> Option<u64> {
+    let settings = Settings { batch: Some(Batch::Samples(options.batch)), ..arguments.settings.clone() };
+    imported.stand_ins(options).iter().find_map(|source| {
+        let network = files::network(&options.name, declared(source, overrides).ok()?);
+        steps(&network, &settings).ok()?.first()?.plan.at_least().ok()
+    })
+}
+
+impl Model {
+    /// Returns an entry for a model that has no answer, with the operations that are missing.
+    fn left_out(&self) -> Option<LeftOut> {
+        if self.missing.is_empty() {
+            return None;
+        }
+        let mut why = table::cannot_say(&self.missing, self.operations);
+        let kinds = self.missing.iter().take(MOST_TOLD);
+        let kinds = kinds.map(|missing| match &missing.operation[..] {
+            "" => missing.why.clone(),
+            operation => format!("{operation} ({}, first in {})", table::times(missing.count), missing.first),
+        });
+        why += &format!(" {}", kinds.collect::<Vec<_>>().join(", "));
+        if self.missing.len() > MOST_TOLD {
+            why += &format!(" and {} further kinds", self.missing.len() - MOST_TOLD);
+        }
+        if let Some(at_least) = &self.at_least {
+            why += &format!("; its network needs at least {} besides what a card takes itself", bytes(at_least.arena));
+        }
+        Some(LeftOut {
+            label: self.name.clone(),
+            name: self.name.clone(),
+            program: None,
+            package: None,
+            file: self.file.clone(),
+            line: 1,
+            why,
+        })
+    }
+}
+
+/// The kinds of operations that the reason of an entry names.
+const MOST_TOLD: usize = 5;
+
+/// The memory that the network of a model needs at least, of which not all can be said.
+pub struct AtLeast {
+    /// Bytes of the arena.
+    pub arena: u64,
+    /// Each device with the bytes of the arena and its reserve, and true if that is more than it has.
+    pub on: Vec<(Device, u64, bool)>,
+}
+
+impl AtLeast {
+    fn new(arena: u64, headroom: u64, devices: &[Device]) -> AtLeast {
+        let on = devices.iter().map(|&device| {
+            let total = arena.saturating_add(device.reserve());
+            (device, total, total.saturating_add(headroom) > device.usable())
+        });
+        AtLeast { arena, on: on.collect() }
+    }
 }

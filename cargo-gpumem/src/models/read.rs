@@ -4,7 +4,7 @@ use crate::Failure;
 use gpumem_import::batch;
 use gpumem_import::lift::{Lifted, Unknown, lift};
 use gpumem_import::model::{Model, ValueId};
-use gpumem_import::{tree, weights};
+use gpumem_import::{bound, tree, weights};
 use gpumem_language::source::Mistake;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,6 +51,11 @@ impl Imported {
             graph.clone().flat_map(|graph| &graph.parameters).map(|it| (it.name.as_str(), it.shape.dims()));
         let buffers = graph.flat_map(|graph| &graph.buffers).map(|it| (it.name.as_str(), it.shape.dims()));
         weights::Plan::new(&self.lifted, &self.renamed, parameters.chain(buffers))
+    }
+
+    /// Returns the sources of networks that need no more memory than the model, of which not all can be said. The closest come first.
+    pub fn stand_ins(&self, options: &tree::Options) -> Vec<String> {
+        bound::stand_ins(&self.model, &self.batch, options).iter().map(ToString::to_string).collect()
     }
 
     /// Returns the modules that can be said as networks of their own, in one source. Empty if there are none.

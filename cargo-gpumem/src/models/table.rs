@@ -1,7 +1,7 @@
 //! Answers for models in files as tables for people.
 
-use super::Model;
 use super::read::Missing;
+use super::{AtLeast, Model};
 use crate::answer::Answers;
 use crate::fit;
 use crate::text::{bytes, count, name, table};
@@ -31,7 +31,8 @@ fn of_model(model: &Model) -> String {
     text += &missing(&model.missing, model.operations);
     text += &notes(&model.notes);
     text += &needs(model);
-    text + &cards(model)
+    text += &cards(model);
+    text + &at_least(model)
 }
 
 fn tenths(number: u64, unit: u64) -> String {
@@ -44,12 +45,7 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let count: usize = all.iter().map(|missing| missing.count).sum();
-    let of = match all.iter().all(|missing| missing.operation.is_empty()) {
-        true => String::new(),
-        false => format!(" {count} of {operations} operations:"),
-    };
-    let mut text = format!("\nthe language of gpumem cannot say{of}\n");
+    let mut text = format!("\n{}\n", cannot_say(all, operations));
     for missing in all.iter().take(MOST_MISSING) {
         let first = if missing.first.is_empty() { String::new() } else { format!(", first in {}", missing.first) };
         text += &match &missing.operation[..] {
@@ -64,7 +60,17 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
     text
 }
 
-fn times(count: usize) -> String {
+/// Returns the beginning of the list of operations that the language does not have.
+pub fn cannot_say(all: &[Missing], operations: usize) -> String {
+    let count: usize = all.iter().map(|missing| missing.count).sum();
+    match all.iter().all(|missing| missing.operation.is_empty()) {
+        true => "the language of gpumem cannot say it:".into(),
+        false => format!("the language of gpumem cannot say {count} of {operations} operations:"),
+    }
+}
+
+/// Returns `once`, or the number of times.
+pub fn times(count: usize) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
@@ -118,6 +124,21 @@ fn needs(model: &Model) -> String {
             format!("\n{table}PyTorch's memory is not predicted: {why}\n")
         }
     }
+}
+
+/// Returns what the network of a model needs at least, and the cards on which it cannot run.
+fn at_least(model: &Model) -> String {
+    let Some(AtLeast { arena, on }) = &model.at_least else { return String::new() };
+    let mut rows = vec![["gpumem on", "has", "needs", ""].map(String::from)];
+    for &(device, total, is_above) in on {
+        let verdict = if is_above { "no" } else { "maybe" };
+        rows.push([name(device), bytes(device.usable()), format!("at least {}", bytes(total)), verdict.into()]);
+    }
+    let lead = format!(
+        "\nthe arena of gpumem is at least {}: parameters, optimizer state, and what the layers keep that can be said\n\n",
+        bytes(*arena)
+    );
+    lead + &table(&rows, &[1, 2])
 }
 
 /// Returns the largest batch, as far as it is searched.

@@ -160,3 +160,61 @@ fn files_that_are_no_models_say_so() {
     assert!(message.contains("a source names cards of the table"), "{message}");
     assert!(failure(&["fit", &model("alexnet"), "--checkpoint", "some"]).contains("write None, Norms, Cheap, Auto"));
 }
+
+/// Writes a copy of a model in which an operation has a name that nobody knows.
+fn with_unknown(name: &str, op: &str, file: &str) -> String {
+    let mut from = zip::ZipArchive::new(std::fs::File::open(model(name)).unwrap()).unwrap();
+    let path = FIXTURE.join(file);
+    let mut to = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    let mut changed = false;
+    for index in 0..from.len() {
+        let mut record = from.by_index(index).unwrap();
+        let name = record.name().unwrap().to_string();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut record, &mut bytes).unwrap();
+        if name.ends_with("models/model.json") {
+            let before = text(&bytes);
+            let after = before.replace(&format!("torch.ops.aten.{op}."), "torch.ops.aten.strange.");
+            changed = before != after;
+            bytes = after.into_bytes();
+        }
+        to.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut to, &bytes).unwrap();
+    }
+    to.finish().unwrap();
+    assert!(changed, "{name} has no {op}");
+    path.to_str().unwrap().to_string()
+}
+
+/// A model that cannot be said whole is an entry without an answer in every format, with a lower bound of its memory.
+#[test]
+fn a_model_that_cannot_be_said_is_an_entry() {
+    let _alone = alone();
+    let file = with_unknown("alexnet", "dropout", "strange.pt2");
+    let ask = |format: &str| {
+        let output = gpumem(&["fit", &file, "--cards", "t4,1GiB", "--format", format]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let table = ask("table");
+    for part in
+        ["cannot say 2 of ", "  strange, 2 times, first in ", "the arena of gpumem is at least ", "maybe", "  no\n"]
+    {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    let answer: Value = serde_json::from_str(&ask("json")).unwrap();
+    let of_file = &answer["files"][0];
+    assert!(of_file["expressible"] == false && of_file["not_expressible"][0]["operation"] == "strange", "{answer}");
+    let arena = of_file["at_least"]["arena"].as_u64().unwrap();
+    // Parameters, and two moments of f32.
+    assert!(arena > 3 * 4 * 61_100_840, "{answer}");
+    let cards = of_file["at_least"]["cards"].as_array().unwrap();
+    assert!(cards[0]["fits"].is_null() && cards[1]["fits"] == false && cards[0]["card"] == "t4", "{answer}");
+    assert!(answer["left_out"][0]["why"].as_str().unwrap().contains("strange (2 times, first in "), "{answer}");
+    let github = ask("github");
+    let begins = github.starts_with("::warning file=") && github.contains("line=1,title=strange.pt2 is left out::");
+    assert!(begins && github.contains("cannot say 2 of ") && github.contains("strange (2 times"), "{github}");
+    let junit = ask("junit");
+    assert!(junit.contains("skipped=\"1\"") && junit.contains("<skipped message=\"the language of gpumem"), "{junit}");
+    std::fs::remove_file(&file).unwrap();
+}

@@ -12,6 +12,7 @@ mod inputs;
 pub mod layer;
 mod lookup;
 mod movement;
+mod open;
 mod parameters;
 mod parts;
 mod patterns;
@@ -25,6 +26,7 @@ mod wide;
 
 pub use constants::Table;
 pub use layer::{Layer, Literal};
+pub(crate) use open::{Open, lift_open};
 
 use crate::batch::Batch;
 use crate::fold::{Origin, origins};
@@ -84,7 +86,7 @@ pub fn lift(model: &Model, batch: &Batch) -> Lifted {
 }
 
 /// Removes the layers that no output depends on.
-fn retain_read(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
+pub(crate) fn retain_read(layers: &mut Vec<Layer>, outputs: &[ValueId]) {
     let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
     let mut keeps = vec![false; layers.len()];
     for (index, layer) in layers.iter().enumerate().rev() {
