@@ -82,6 +82,7 @@ mod arena;
 mod element;
 mod kernels;
 mod load;
+mod math;
 mod matrix;
 mod notice;
 mod operands;

@@ -113,17 +113,8 @@ impl Pair {
         });
     }
 
-    /// Computes `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`.
-    pub(crate) fn zip(&mut self, accumulate: bool, kept: &[f32], f: impl Fn(f32, f32) -> f32 + Sync) {
-        let (source, target) = self.get();
-        parallel::pieces(source, target, PIECE, |piece, source, target| {
-            let kept = &kept[piece * PIECE..][..target.len()];
-            zip_piece(accumulate, (source, target), kept, &f);
-            0.0
-        });
-    }
-
-    /// Computes the function of [`zip`](Pair::zip) with `k` computed piece by piece. `make` takes the number of a piece's first element.
+    /// Computes `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`, with `k` computed piece by piece. `make` takes the number of a piece's first
+    /// element.
     pub(crate) fn zip_made(
         &mut self,
         accumulate: bool,

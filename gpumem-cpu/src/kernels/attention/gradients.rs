@@ -182,7 +182,7 @@ fn for_slopes(
                 if log.is_finite() && log.abs() > FAR {
                     softmax(p);
                 } else {
-                    wide(|| p.iter_mut().for_each(|p| *p = exp(*p - log)));
+                    exponentials(None, p, false, [log, 1.0]);
                 }
                 match factor {
                     None => wide(|| s.iter_mut().zip(&*p).for_each(|(s, p)| *s = p * (*s - delta))),

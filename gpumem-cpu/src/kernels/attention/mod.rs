@@ -29,8 +29,8 @@ pub(in crate::kernels) mod window_mask;
 pub(in crate::kernels) use gradients::backward;
 
 use super::elementwise::dropout::Draws;
-use super::elementwise::exponential::exp;
 use super::{Bound, kernel};
+use crate::math::exponentials;
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::operands::{Gradient, Operands, Source, count};
 use crate::parallel::{largest, sum, sum_of_pairs, with_scratch};
@@ -433,7 +433,7 @@ pub(super) fn attend(
 fn softmax(p: &mut [f32]) -> f32 {
     let largest = largest(p);
     let max = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
-    wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
+    exponentials(None, p, false, [max, 1.0]);
     let sum = sum(p, f64::from);
     // `largest` skips a NaN among the scores, but the sum does not.
     if sum == 0.0 {

@@ -7,6 +7,7 @@ use crate::kernels::elementwise::scalar;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source};
 use crate::parallel;
+use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, TermId, UnaryOperator};
@@ -40,43 +41,64 @@ fn evaluate<'t>(formula: &Formula, x: &Lanes, y: &Lanes, terms: &'t mut [Lanes])
     &terms[formula.terms.len() - 1]
 }
 
+/// Computes the elements of `$out` from those of other lanes: `lanes!(out, |a, b| a + b)`.
+///
+/// The loop has a type of its own, because one that calls a function by a pointer is not compiled for several instruction sets.
+macro_rules! lanes {
+    ($out:ident, |$($x:ident),+| $value:expr) => {{
+        struct Each<'a> {
+            out: &'a mut Lanes,
+            $($x: &'a Lanes,)+
+        }
+
+        impl Loop for Each<'_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn call(self) {
+                for i in 0..LANES {
+                    $(let $x = self.$x[i];)+
+                    self.out[i] = $value;
+                }
+            }
+        }
+        wide(Each { out: $out, $($x),+ })
+    }};
+}
+
 fn unary(operator: UnaryOperator, a: &Lanes, out: &mut Lanes) {
-    let mut each = |f: fn(f32) -> f32| out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a));
     match operator {
-        UnaryOperator::Negate => each(|a| -a),
-        UnaryOperator::Exp => each(scalar::exp),
-        UnaryOperator::Expm1 => each(scalar::expm1),
-        UnaryOperator::Log => each(scalar::log),
-        UnaryOperator::Log1p => each(scalar::log1p),
-        UnaryOperator::Sqrt => each(scalar::sqrt),
-        UnaryOperator::Abs => each(scalar::abs),
-        UnaryOperator::Sign => each(scalar::sign),
-        UnaryOperator::Sin => each(scalar::sin),
-        UnaryOperator::Cos => each(scalar::cos),
-        UnaryOperator::Tanh => each(scalar::tanh),
-        UnaryOperator::Sigmoid => each(scalar::sigmoid),
-        UnaryOperator::Softplus => each(scalar::softplus),
-        UnaryOperator::Erf => each(scalar::erf),
-        UnaryOperator::Floor => each(scalar::floor),
-        UnaryOperator::Round => each(scalar::round),
+        UnaryOperator::Negate => lanes!(out, |a| -a),
+        UnaryOperator::Exp => lanes!(out, |a| scalar::exp(a)),
+        UnaryOperator::Expm1 => lanes!(out, |a| scalar::expm1(a)),
+        UnaryOperator::Log => lanes!(out, |a| scalar::log(a)),
+        UnaryOperator::Log1p => lanes!(out, |a| scalar::log1p(a)),
+        UnaryOperator::Sqrt => lanes!(out, |a| scalar::sqrt(a)),
+        UnaryOperator::Abs => lanes!(out, |a| scalar::abs(a)),
+        UnaryOperator::Sign => lanes!(out, |a| scalar::sign(a)),
+        UnaryOperator::Sin => lanes!(out, |a| scalar::sin(a)),
+        UnaryOperator::Cos => lanes!(out, |a| scalar::cos(a)),
+        UnaryOperator::Tanh => lanes!(out, |a| scalar::tanh(a)),
+        UnaryOperator::Sigmoid => lanes!(out, |a| scalar::sigmoid(a)),
+        UnaryOperator::Softplus => lanes!(out, |a| scalar::softplus(a)),
+        UnaryOperator::Erf => lanes!(out, |a| scalar::erf(a)),
+        UnaryOperator::Floor => lanes!(out, |a| scalar::floor(a)),
+        UnaryOperator::Round => lanes!(out, |a| scalar::round(a)),
     }
 }
 
 fn binary(operator: BinaryOperator, a: &Lanes, b: &Lanes, out: &mut Lanes) {
-    let mut each = |f: fn(f32, f32) -> f32| {
-        out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = f(a, b));
-    };
     match operator {
-        BinaryOperator::Add => each(|a, b| a + b),
-        BinaryOperator::Subtract => each(|a, b| a - b),
-        BinaryOperator::Multiply => each(|a, b| a * b),
-        BinaryOperator::Divide => each(|a, b| a / b),
-        BinaryOperator::Power => each(scalar::pow),
-        BinaryOperator::Minimum => each(scalar::min),
-        BinaryOperator::Maximum => each(scalar::max),
-        BinaryOperator::Less => each(|a, b| f32::from(u8::from(a < b))),
-        BinaryOperator::LessOrEqual => each(|a, b| f32::from(u8::from(a <= b))),
-        BinaryOperator::Equal => each(|a, b| f32::from(u8::from(a == b))),
+        BinaryOperator::Add => lanes!(out, |a, b| a + b),
+        BinaryOperator::Subtract => lanes!(out, |a, b| a - b),
+        BinaryOperator::Multiply => lanes!(out, |a, b| a * b),
+        BinaryOperator::Divide => lanes!(out, |a, b| a / b),
+        BinaryOperator::Power => lanes!(out, |a, b| scalar::pow(a, b)),
+        BinaryOperator::Minimum => lanes!(out, |a, b| scalar::min(a, b)),
+        BinaryOperator::Maximum => lanes!(out, |a, b| scalar::max(a, b)),
+        BinaryOperator::Less => lanes!(out, |a, b| f32::from(u8::from(a < b))),
+        BinaryOperator::LessOrEqual => lanes!(out, |a, b| f32::from(u8::from(a <= b))),
+        BinaryOperator::Equal => lanes!(out, |a, b| f32::from(u8::from(a == b))),
     }
 }
 
@@ -162,7 +184,7 @@ mod tests {
         assert!(of(UnaryOperator::Sign, f32::NAN).is_nan());
         assert!((of(UnaryOperator::Erf, 1e-4) - 1.128_379_1e-4).abs() < 1e-10);
         assert_eq!(of(UnaryOperator::Softplus, 100.0), 100.0);
-        assert_eq!(of(UnaryOperator::Softplus, -100.0), (-100f32).exp());
+        assert_eq!(of(UnaryOperator::Softplus, -100.0), scalar::exp(-100.0));
         assert!(of(UnaryOperator::Softplus, f32::NAN).is_nan());
         let with = |operator, x| value(vec![Term::X, Term::Number(2.0), Term::Binary(operator, 0, 1)], x);
         assert_eq!(with(BinaryOperator::Power, -3.0), 9.0);

@@ -5,7 +5,6 @@ pub(in crate::kernels) mod binary;
 pub(in crate::kernels) mod constant;
 pub(in crate::kernels) mod declared;
 pub(in crate::kernels) mod dropout;
-pub(in crate::kernels) mod exponential;
 pub(in crate::kernels) mod formula;
 pub(in crate::kernels) mod functions;
 pub(in crate::kernels) mod pointwise;

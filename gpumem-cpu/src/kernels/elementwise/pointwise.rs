@@ -1,10 +1,13 @@
 //! Elementwise functions: `y = f(x)`, and `dx = dy * f'`. The derivative is computed from either `x` or `y`, whichever the function keeps.
 //!
-//! Closures of loops own the function, so that the compiler knows that its arguments do not change in the loop.
+//! Loops are types that own the function. So the compiler knows that its arguments do not change in the loop, and inlines the function, however
+//! long, into the code for each instruction set.
 
 use super::functions::{Scalar, Use, with};
 use crate::kernels::{Bound, kernel};
-use crate::operands::{Operands, count};
+use crate::operands::{Operands, Pair, count};
+use crate::parallel::{self, PIECE};
+use crate::simd::{Loop, wide};
 use gpumem_core::program::Slot;
 use gpumem_core::program::functions::Kept;
 use gpumem_core::program::ops::Pointwise;
@@ -15,6 +18,86 @@ pub(in crate::kernels) fn elements(shape: Shape, operands: &Operands<'_>) -> usi
     count(&[operands.batch(), count(shape.dims()) as u64])
 }
 
+/// Values of a piece: `y = f(x)`. Without `x`, `y` holds it.
+struct Values<'a, F> {
+    x: Option<&'a [f32]>,
+    y: &'a mut [f32],
+    function: F,
+}
+
+impl<F: Scalar> Loop for Values<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Values { x, y, function } = self;
+        match x {
+            None => {
+                for y in y {
+                    *y = function.value(*y);
+                }
+            }
+            Some(x) => {
+                for (y, &x) in y.iter_mut().zip(x) {
+                    *y = function.value(x);
+                }
+            }
+        }
+    }
+}
+
+fn values(pair: &mut Pair, function: impl Scalar) {
+    let (source, target) = pair.get();
+    parallel::pieces(source, target, PIECE, |_, x, y| {
+        wide(Values { x, y, function });
+        0.0
+    });
+}
+
+/// Gradients of a piece: `dx (+)= dy * slope(kept)`. Without `dy`, `dx` holds it.
+struct Gradients<'a, F> {
+    dy: Option<&'a [f32]>,
+    kept: &'a [f32],
+    dx: &'a mut [f32],
+    accumulate: bool,
+    function: F,
+}
+
+impl<F: Scalar> Loop for Gradients<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Gradients { dy, kept, dx, accumulate, function } = self;
+        match dy {
+            None => {
+                for (dx, &kept) in dx.iter_mut().zip(kept) {
+                    *dx *= function.slope(kept);
+                }
+            }
+            Some(dy) if accumulate => {
+                for ((dx, dy), &kept) in dx.iter_mut().zip(dy).zip(kept) {
+                    *dx += dy * function.slope(kept);
+                }
+            }
+            Some(dy) => {
+                for ((dx, dy), &kept) in dx.iter_mut().zip(dy).zip(kept) {
+                    *dx = dy * function.slope(kept);
+                }
+            }
+        }
+    }
+}
+
+fn gradients(pair: &mut Pair, accumulate: bool, kept: &[f32], function: impl Scalar) {
+    let (source, target) = pair.get();
+    parallel::pieces(source, target, PIECE, |piece, dy, dx| {
+        let kept = &kept[piece * PIECE..][..dx.len()];
+        wide(Gradients { dy, kept, dx, accumulate, function });
+        0.0
+    });
+}
+
 struct Forward<'a, 'o>(usize, &'a mut Operands<'o>);
 
 impl Use for Forward<'_, '_> {
@@ -22,7 +105,7 @@ impl Use for Forward<'_, '_> {
 
     fn apply(self, function: impl Scalar) -> Bound {
         let mut pair = self.1.pair(Slot::Input(0), Slot::Output, self.0)?;
-        kernel(move |_| pair.map(false, move |_, x| function.value(x)))
+        kernel(move |_| values(&mut pair, function))
     }
 }
 
@@ -41,7 +124,7 @@ impl Use for Backward<'_, '_> {
         match self.1 {
             Some(kept) => {
                 let kept = self.2.source(kept, self.0)?;
-                kernel(move |_| pair.zip(accumulate, kept.get(), move |dy, kept| dy * function.slope(kept)))
+                kernel(move |_| gradients(&mut pair, accumulate, kept.get(), function))
             }
             None => kernel(move |_| pair.map(accumulate, move |_, dy| dy * function.slope(0.0))),
         }

@@ -7,9 +7,9 @@
 //!
 //! The loss is divided by its divisor. Label smoothing `e` turns `q` into `(1 - e) q + e / C`. An ignored position has neither term nor gradient.
 
-use crate::kernels::elementwise::exponential::exp;
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
+use crate::math::exp;
 use crate::operands::{Operands, Source, count};
 use crate::parallel::{self, GRAIN, sum_over};
 use gpumem_core::error::Error;

@@ -11,9 +11,9 @@
 //! This is the gradient of logits before a log-softmax, whose own gradient leaves it unchanged. The largest element is subtracted from each row of
 //! `a` and `b`. So the numbers that matter most are small for sequences of any length. The subtraction does not change the shares.
 
-use crate::kernels::elementwise::exponential::exp;
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
+use crate::math::exp;
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;
 use gpumem_core::program::criterion::EXTRA_ROWS;

@@ -21,12 +21,11 @@ mod mined;
 mod triplet_margin;
 mod values;
 
-use super::elementwise::exponential::exp;
 use super::elementwise::softmax::{TILE, maxima_and_sums, tiles};
 use super::{Bound, kernel};
+use crate::math::{exp, exponentials};
 use crate::operands::{Operands, Pair, Source, Target, count};
 use crate::parallel::{self, GRAIN, sum_over};
-use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::criterion::WEIGHTS;
 use gpumem_core::program::loss::{LossOptions, Over};
@@ -201,10 +200,7 @@ fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Total, crite
                         let factors: [f32; TILE] = std::array::from_fn(|i| (share / sums[i]) as f32);
                         if inner == 1 {
                             let (max, factor) = (maxima[0], factors[0]);
-                            match x {
-                                None => wide(|| dx.iter_mut().for_each(|dx| *dx = exp(*dx - max) * factor)),
-                                Some(x) => parallel::store(dx, accumulate, |i| exp(x[i] - max) * factor),
-                            }
+                            exponentials(x, dx, accumulate, [max, factor]);
                             if let Some(dx) = dx.get_mut(labels[0] as usize) {
                                 *dx -= share as f32;
                             }

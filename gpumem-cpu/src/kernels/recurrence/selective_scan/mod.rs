@@ -11,8 +11,8 @@
 pub(in crate::kernels) mod cached;
 
 use crate::kernels::attention::for_heads;
-use crate::kernels::elementwise::exponential::exp;
 use crate::kernels::{Bound, kernel};
+use crate::math::exp;
 use crate::matrix::MatrixMut;
 use crate::operands::{Gradient, Operands, Source, count};
 use crate::parallel::{self, store, with_scratch};
