@@ -8,9 +8,10 @@
 //! `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` if rows are not centred.
 
 use crate::kernels::norm::batch_norm::inverse_root;
-use crate::kernels::{Bound, kernel};
+use crate::kernels::norm::rows::{BLOCK, Back, Columns, Forward, Moments};
+use crate::kernels::{Bound, at_least, kernel};
 use crate::operands::{Gradient, Operands, count};
-use crate::parallel::{self, with_scratch};
+use crate::parallel::{self, GRAIN, with_scratch};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -19,10 +20,10 @@ use rayon::prelude::*;
 
 /// The sizes of a normalisation.
 #[derive(Clone, Copy)]
-struct Sizes {
+pub(super) struct Sizes {
     /// Rows of a sample. The next field is the elements of a row.
     rows: usize,
-    length: usize,
+    pub(super) length: usize,
     center: bool,
     eps: f64,
     groups: usize,
@@ -43,25 +44,44 @@ impl Sizes {
     /// Returns the mean and `1 / std` of a row.
     fn statistics(&self, row: &[f32]) -> (f32, f32) {
         let length = row.len() as f64;
-        let mean = if self.center { parallel::sum(row, f64::from) / length } else { 0.0 };
-        let squares = parallel::sum(row, |x| (f64::from(x) - mean) * (f64::from(x) - mean));
-        (mean as f32, inverse_root(squares / length, self.eps))
+        let shift = row.first().filter(|_| self.center).map_or(0.0, |&x| f64::from(x));
+        let [sum, squares] = wide(Moments { row, shift });
+        let mean = if self.center { sum / length } else { 0.0 };
+        // Rounding may leave less than nothing of the variance of equal numbers.
+        let variance = at_least(0.0, squares / length - mean * mean);
+        ((shift + mean) as f32, inverse_root(variance, self.eps))
     }
 
-    /// Saves the statistics of all rows of `x`. For each sample, the means, if rows are centred, precede `1 / std`.
-    fn save(&self, x: &[f32], saved: &mut [f32]) {
-        let Sizes { rows, length, .. } = *self;
-        let samples = saved.par_chunks_mut(self.saved()).zip(x.par_chunks(rows * length));
-        samples.for_each(|(saved, x)| {
-            let (means, rstds) = saved.split_at_mut(if self.center { rows } else { 0 });
-            let each = rstds.par_iter_mut().zip(x.par_chunks(length));
-            if self.center {
-                let both = each.zip(means.par_iter_mut());
-                both.for_each(|((rstd, x), mean)| (*mean, *rstd) = self.statistics(x));
-            } else {
-                each.for_each(|(rstd, x)| *rstd = self.statistics(x).1);
+    /// Normalises the rows of one sample, and saves their statistics.
+    ///
+    /// The number of its first row counts the rows of the whole batch. There are no `means` if rows are not centred.
+    fn save(
+        &self,
+        first: usize,
+        x: Option<&[f32]>,
+        y: &mut [f32],
+        [means, rstds]: [&mut [f32]; 2],
+        one: &(dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> (f32, f32) + Sync),
+    ) {
+        let half = rstds.len() / 2;
+        if half > 0 && y.len() > GRAIN {
+            let (x_left, x_right) = x.map(|x| x.split_at(half * self.length)).unzip();
+            let (y_left, y_right) = y.split_at_mut(half * self.length);
+            let (means_left, means_right) = means.split_at_mut(half.min(means.len()));
+            let (rstds_left, rstds_right) = rstds.split_at_mut(half);
+            rayon::join(
+                || self.save(first, x_left, y_left, [means_left, rstds_left], one),
+                || self.save(first + half, x_right, y_right, [means_right, rstds_right], one),
+            );
+            return;
+        }
+        for (index, (y, rstd)) in y.chunks_exact_mut(self.length).zip(rstds).enumerate() {
+            let (mean, found) = one(first + index, x.map(|x| &x[index * self.length..][..self.length]), y);
+            *rstd = found;
+            if let Some(place) = means.get_mut(index) {
+                *place = mean;
             }
-        });
+        }
     }
 
     /// Returns how many numbers are saved for a sample.
@@ -70,7 +90,7 @@ impl Sizes {
     }
 
     /// Returns the saved mean and `1 / std` of a row, which is counted over the whole batch.
-    fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
+    pub(super) fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
         let sample = &saved[row / self.rows * self.saved()..][..self.saved()];
         let row = row % self.rows;
         if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
@@ -105,26 +125,38 @@ pub(in crate::kernels) fn forward(op: &Normalize, operands: &mut Operands<'_>) -
     let mut saved = operands.target_if_any(Slot::Saved(0), count(&[batch, op.statistics(), op.rows]))?;
     kernel(move |_| {
         let (source, target) = pair.get();
-        let saved = saved.as_mut().map(|saved| {
-            let x = source.unwrap_or(&*target);
-            let saved = saved.get();
-            sizes.save(x, saved);
-            &*saved
-        });
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
-        parallel::pieces(source, target, sizes.length, |row, x, y| {
-            let (mean, rstd) = match saved {
-                Some(saved) => sizes.kept(saved, row),
-                None => sizes.statistics(x.unwrap_or(&*y)),
-            };
+        let one = |row: usize, x: Option<&[f32]>, y: &mut [f32]| {
+            let statistics = sizes.statistics(x.unwrap_or(&*y));
+            let [weight, bias] = [weight, bias].map(|parameter| sizes.of_row(parameter, row));
+            if sizes.shared == 1 {
+                wide(Forward { x, y, statistics, weight, bias });
+                return statistics;
+            }
+            let (mean, rstd) = statistics;
             if let Some(x) = x {
                 y.copy_from_slice(x);
             }
             wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * rstd));
-            sizes.with_parameter(y, sizes.of_row(weight, row), |y, weight| y * weight);
-            sizes.with_parameter(y, sizes.of_row(bias, row), |y, bias| y + bias);
-            0.0
-        });
+            sizes.with_parameter(y, weight, |y, weight| y * weight);
+            sizes.with_parameter(y, bias, |y, bias| y + bias);
+            statistics
+        };
+        let Some(saved) = &mut saved else {
+            parallel::pieces(source, target, sizes.length, |row, x, y| {
+                one(row, x, y);
+                0.0
+            });
+            return;
+        };
+        let sample = sizes.rows * sizes.length;
+        let each = |(index, (saved, y)): (usize, (&mut [f32], &mut [f32]))| {
+            let (means, rstds) = saved.split_at_mut(if sizes.center { sizes.rows } else { 0 });
+            let x = source.map(|x| &x[index * sample..][..sample]);
+            sizes.save(index * sizes.rows, x, y, [means, rstds], &one);
+        };
+        let samples = saved.get().par_chunks_mut(sizes.saved()).zip(target.par_chunks_mut(sample));
+        samples.enumerate().with_min_len(GRAIN / sample.max(1)).for_each(each);
     })
 }
 
@@ -162,6 +194,19 @@ fn sum_parameter(
     });
 }
 
+/// Computes the sums of the weight and of the bias in one pass, for rows that all have the same parameters.
+fn sum_both(sizes: &Sizes, weight: &mut Gradient, bias: &mut Gradient, [dy, x]: [&[f32]; 2], saved: &[f32]) {
+    let accumulates = [weight.accumulate, bias.accumulate];
+    let each = |(block, (weight, bias)): (usize, (&mut [f32], &mut [f32]))| {
+        let columns = Columns { sizes, first: block * BLOCK, count: weight.len(), dy, x, saved };
+        let [of_weight, of_bias] = wide(columns);
+        parallel::store(weight, accumulates[0], |j| of_weight[j] as f32);
+        parallel::store(bias, accumulates[1], |j| of_bias[j] as f32);
+    };
+    let blocks = weight.target.get().par_chunks_mut(BLOCK).zip(bias.target.get().par_chunks_mut(BLOCK)).enumerate();
+    blocks.with_min_len(GRAIN / dy.len().max(1)).for_each(each);
+}
+
 /// Computes the gradients that the operation writes. `dx` may overwrite `dy`.
 pub(in crate::kernels) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op)?;
@@ -186,19 +231,30 @@ pub(in crate::kernels) fn backward(op: &Normalize, operands: &mut Operands<'_>) 
             None => (alone.as_ref().map(|alone| alone.get()), None),
         };
         let dy = source.or(target.as_deref()).unwrap_or_default();
-        if let Some(out) = &mut weight_gradient {
-            sum_parameter(&sizes, out, [dy, x], saved, |dy, x, mean, rstd| {
-                f64::from(dy) * f64::from((x - mean) * rstd)
-            });
-        }
-        if let Some(out) = &mut bias_gradient {
-            sum_parameter(&sizes, out, [dy, x], saved, |dy, _, _, _| f64::from(dy));
+        match (&mut weight_gradient, &mut bias_gradient) {
+            (Some(weight), Some(bias)) if (sizes.groups, sizes.shared) == (1, 1) => {
+                sum_both(&sizes, weight, bias, [dy, x], saved);
+            }
+            (of_weight, of_bias) => {
+                if let Some(out) = of_weight {
+                    sum_parameter(&sizes, out, [dy, x], saved, |dy, x, mean, rstd| {
+                        f64::from(dy) * f64::from((x - mean) * rstd)
+                    });
+                }
+                if let Some(out) = of_bias {
+                    sum_parameter(&sizes, out, [dy, x], saved, |dy, _, _, _| f64::from(dy));
+                }
+            }
         }
         let Some(target) = target else { return };
         let weight = weight.as_ref().map(|weight| weight.get());
         parallel::pieces(source, target, sizes.length, |row, dy, dx| {
             let statistics = sizes.kept(saved, row);
             let (x, weight) = (&x[row * sizes.length..][..sizes.length], sizes.of_row(weight, row));
+            if sizes.shared == 1 {
+                wide(Back { center: sizes.center, statistics, x, weight, dy, dx, accumulate });
+                return 0.0;
+            }
             with_scratch(sizes.length, |g| {
                 g.copy_from_slice(dy.unwrap_or(&*dx));
                 sizes.with_parameter(g, weight, |dy, weight| dy * weight);
