@@ -86,6 +86,7 @@ mod math;
 mod matrix;
 mod notice;
 mod operands;
+mod packed;
 mod parallel;
 mod session;
 mod simd;

@@ -1,6 +1,6 @@
 //! Current time steps of a recurrent layer in generation. The last outputs are kept (step t in row `t % 2`), and an LSTM's c.
 
-use super::cells;
+use super::cells::{self, Addends};
 use super::{Parameters, Sizes};
 use crate::kernels::attention::positions::Position;
 pub(in crate::kernels) use crate::kernels::no_backward as backward;
@@ -61,7 +61,7 @@ pub(in crate::kernels) fn forward(op: &CachedRecurrence, operands: &mut Operands
                     Some(_) => &mut units[sample * hidden..][..hidden],
                     None => &mut y[at * hidden..][..hidden],
                 };
-                cells::forward(cell, &p[at * width..][..width], sums, state, h);
+                cells::forward(cell, Addends::Sums(&p[at * width..][..width], sums), state, h);
             }
             if let Some(projection) = &parameters.projection {
                 let h = MatrixMut::new(&mut y[t * outputs..], samples, outputs, steps * outputs);

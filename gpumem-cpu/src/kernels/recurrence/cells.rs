@@ -1,69 +1,157 @@
 //! One step of one sample. The gates of all units are side by side, [G, H].
+//!
+//! Loops go through blocks of units and write to arrays on the stack, which are copied to the tensors when a block is done. An array
+//! overlaps no tensor, so the compiler vectorises the loops without comparing the addresses of ten slices.
 
-use crate::kernels::elementwise::scalar::sigmoid;
+use crate::math::{sigmoid, tanh};
+use crate::simd::{Loop, wide};
 use gpumem_core::program::ops::Cell;
 
-/// Returns the activated gates of a unit. `p(k)` and `s(k)` are the values for gate `k`. Only the cell's gates of the four are used.
+/// Units of a block.
+const BLOCK: usize = 64;
+
+/// Returns the blocks of `0..units`, each as its first unit and its length.
 #[inline(always)]
-fn gates(cell: Cell, p: impl Fn(usize) -> f32, s: impl Fn(usize) -> f32) -> [f32; 4] {
-    let sum = |gate: usize| p(gate) + s(gate);
-    match cell {
-        Cell::Lstm => [sigmoid(sum(0)), sigmoid(sum(1)), sum(2).tanh(), sigmoid(sum(3))],
-        Cell::Gru => {
-            let r = sigmoid(sum(0));
-            [r, sigmoid(sum(1)), (p(2) + r * s(2)).tanh(), 0.0]
-        }
-        Cell::Tanh => [sum(0).tanh(), 0.0, 0.0, 0.0],
-        Cell::Relu => [rectified(sum(0)), 0.0, 0.0, 0.0],
-    }
+fn blocks(units: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..units).step_by(BLOCK).map(move |first| [first, BLOCK.min(units - first)])
+}
+
+/// Returns a block of a gate.
+#[inline(always)]
+fn gate(gates: &[f32], hidden: usize, index: usize, [first, count]: [usize; 2]) -> &[f32] {
+    &gates[index * hidden + first..][..count]
+}
+
+/// Returns a block of a gate for writing.
+#[inline(always)]
+fn gate_mut(gates: &mut [f32], hidden: usize, index: usize, [first, count]: [usize; 2]) -> &mut [f32] {
+    &mut gates[index * hidden + first..][..count]
 }
 
 /// Returns `max(x, 0)`. NaN stays NaN.
+#[inline(always)]
 fn rectified(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
-/// Returns the output of a unit from its gates and its state. It updates the state: an LSTM's c, or a GRU's previous output.
+/// The addends of the gates of a step: those of the input, `p`, and those of the previous output, `s`. The gates overwrite one of them.
+pub(super) enum Addends<'a> {
+    /// The gates overwrite `p`, and are kept.
+    Arriving(&'a mut [f32], &'a [f32]),
+    /// The gates overwrite `s`.
+    Sums(&'a [f32], &'a mut [f32]),
+}
+
+/// Computes a step: its gates, its state (an LSTM's c, or a GRU's previous output), and its output `h`.
+pub(super) fn forward(cell: Cell, addends: Addends<'_>, state: &mut [f32], h: &mut [f32]) {
+    wide(Forward { cell, addends, state, h });
+}
+
+struct Forward<'a> {
+    cell: Cell,
+    addends: Addends<'a>,
+    state: &'a mut [f32],
+    h: &'a mut [f32],
+}
+
+impl Loop for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Forward { cell, addends, state, h } = self;
+        let (gates, others, is_arriving) = match addends {
+            Addends::Arriving(p, s) => (p, s, true),
+            Addends::Sums(p, s) => (s, p, false),
+        };
+        for at in blocks(h.len()) {
+            match cell {
+                Cell::Lstm => lstm(gates, others, state, h, at),
+                Cell::Gru if is_arriving => gru::<true>(gates, others, state, h, at),
+                Cell::Gru => gru::<false>(gates, others, state, h, at),
+                Cell::Tanh => plain(gates, others, h, at, tanh),
+                Cell::Relu => plain(gates, others, h, at, rectified),
+            }
+        }
+    }
+}
+
+/// Computes `gates = f(gates + others)` for a block of one gate.
 #[inline(always)]
-fn output(cell: Cell, [a, b, c, d]: [f32; 4], state: &mut f32) -> f32 {
-    match cell {
-        Cell::Lstm => {
-            *state = b * *state + a * c;
-            d * state.tanh()
-        }
-        Cell::Gru => {
-            *state = c + b * (*state - c);
-            *state
-        }
-        Cell::Tanh | Cell::Relu => a,
+fn activate(gates: &mut [f32], others: &[f32], f: impl Fn(f32) -> f32) {
+    for (gate, other) in gates.iter_mut().zip(others) {
+        *gate = f(*gate + other);
     }
 }
 
-/// Computes a step whose gates overwrite `p`.
-pub(super) fn forward_in_place(cell: Cell, p: &mut [f32], s: &[f32], state: &mut [f32], h: &mut [f32]) {
-    let hidden = h.len();
-    for j in 0..hidden {
-        let found = gates(cell, |gate| p[gate * hidden + j], |gate| s[gate * hidden + j]);
-        for (gate, found) in found.into_iter().enumerate().take(p.len() / hidden) {
-            p[gate * hidden + j] = found;
-        }
-        h[j] = output(cell, found, &mut state[j]);
+#[inline(always)]
+fn lstm(gates: &mut [f32], others: &[f32], state: &mut [f32], h: &mut [f32], at: [usize; 2]) {
+    let (hidden, [first, count]) = (h.len(), at);
+    for index in [0, 1, 3] {
+        activate(gate_mut(gates, hidden, index, at), gate(others, hidden, index, at), sigmoid);
     }
+    activate(gate_mut(gates, hidden, 2, at), gate(others, hidden, 2, at), tanh);
+    let [i, f, g, o] = [0, 1, 2, 3].map(|index| gate(gates, hidden, index, at));
+    let (state, h) = (&mut state[first..][..count], &mut h[first..][..count]);
+    let mut c = [0.0; BLOCK];
+    let c = &mut c[..count];
+    for k in 0..count {
+        c[k] = f[k] * state[k] + i[k] * g[k];
+    }
+    state.copy_from_slice(c);
+    for k in 0..count {
+        c[k] = o[k] * tanh(c[k]);
+    }
+    h.copy_from_slice(c);
 }
 
-/// Computes a step whose gates are not kept.
-pub(super) fn forward(cell: Cell, p: &[f32], s: &[f32], state: &mut [f32], h: &mut [f32]) {
-    let hidden = h.len();
-    for j in 0..hidden {
-        let found = gates(cell, |gate| p[gate * hidden + j], |gate| s[gate * hidden + j]);
-        h[j] = output(cell, found, &mut state[j]);
+/// Computes a block of a GRU. Its last gate has `r` as a factor of `s`, which is among the gates or among the others.
+#[inline(always)]
+fn gru<const ARRIVING: bool>(gates: &mut [f32], others: &[f32], state: &mut [f32], h: &mut [f32], at: [usize; 2]) {
+    let (hidden, [first, count]) = (h.len(), at);
+    for index in [0, 1] {
+        activate(gate_mut(gates, hidden, index, at), gate(others, hidden, index, at), sigmoid);
     }
+    let mut new = [0.0; BLOCK];
+    let new = &mut new[..count];
+    let (r, own, other) = (gate(gates, hidden, 0, at), gate(gates, hidden, 2, at), gate(others, hidden, 2, at));
+    for k in 0..count {
+        let (p, s) = if ARRIVING { (own[k], other[k]) } else { (other[k], own[k]) };
+        new[k] = tanh(p + r[k] * s);
+    }
+    gate_mut(gates, hidden, 2, at).copy_from_slice(new);
+    let (z, state) = (gate(gates, hidden, 1, at), &mut state[first..][..count]);
+    for k in 0..count {
+        new[k] += z[k] * (state[k] - new[k]);
+    }
+    state.copy_from_slice(new);
+    h[first..][..count].copy_from_slice(new);
+}
+
+#[inline(always)]
+fn plain(gates: &mut [f32], others: &[f32], h: &mut [f32], at: [usize; 2], f: impl Fn(f32) -> f32) {
+    let gates = gate_mut(gates, h.len(), 0, at);
+    activate(gates, gate(others, h.len(), 0, at), f);
+    h[at[0]..][..at[1]].copy_from_slice(gates);
 }
 
 /// Computes a step of a plain cell. `h` holds `p` at first, and the output overwrites it.
 pub(super) fn forward_plain(cell: Cell, s: &[f32], h: &mut [f32]) {
-    for (h, &s) in h.iter_mut().zip(s) {
-        *h = gates(cell, |_| *h, |_| s)[0];
+    wide(Plain { is_tanh: cell == Cell::Tanh, s, h });
+}
+
+struct Plain<'a> {
+    is_tanh: bool,
+    s: &'a [f32],
+    h: &'a mut [f32],
+}
+
+impl Loop for Plain<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        if self.is_tanh { activate(self.h, self.s, tanh) } else { activate(self.h, self.s, rectified) }
     }
 }
 
@@ -84,12 +172,36 @@ pub(super) struct Handed<'a> {
 pub(super) fn states(gates: &[f32], states: &mut [f32], [steps, hidden]: [usize; 2], reverse: bool) {
     let samples = gates.chunks_exact(steps * 4 * hidden).zip(states.chunks_exact_mut(steps * hidden));
     for (gates, states) in samples {
-        for step in 0..steps {
-            let (t, before) = if reverse { (steps - 1 - step, steps - step) } else { (step, step.wrapping_sub(1)) };
-            for j in 0..hidden {
-                let gate = |gate: usize| gates[(t * 4 + gate) * hidden + j];
-                let last = if step > 0 { states[before * hidden + j] } else { 0.0 };
-                states[t * hidden + j] = gate(1) * last + gate(0) * gate(2);
+        wide(States { gates, states, steps, hidden, reverse });
+    }
+}
+
+struct States<'a> {
+    gates: &'a [f32],
+    states: &'a mut [f32],
+    steps: usize,
+    hidden: usize,
+    reverse: bool,
+}
+
+impl Loop for States<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let States { gates, states, steps, hidden, reverse } = self;
+        for at in blocks(hidden) {
+            let [first, count] = at;
+            let mut c = [0.0; BLOCK];
+            let c = &mut c[..count];
+            for step in 0..steps {
+                let t = if reverse { steps - 1 - step } else { step };
+                let gates = &gates[t * 4 * hidden..][..4 * hidden];
+                let [i, f, g] = [0, 1, 2].map(|index| gate(gates, hidden, index, at));
+                for k in 0..count {
+                    c[k] = f[k] * c[k] + i[k] * g[k];
+                }
+                states[t * hidden + first..][..count].copy_from_slice(c);
             }
         }
     }
@@ -97,44 +209,120 @@ pub(super) fn states(gates: &[f32], states: &mut [f32], [steps, hidden]: [usize;
 
 /// Computes `o * tanh(c)` for a step of an LSTM.
 pub(super) fn lstm_units(gates: &[f32], c: &[f32], units: &mut [f32]) {
-    let o = &gates[3 * c.len()..];
-    units.iter_mut().zip(o.iter().zip(c)).for_each(|(u, (o, c))| *u = o * c.tanh());
+    wide(Units { o: &gates[3 * c.len()..], c, units });
 }
 
-/// Overwrites an LSTM's gates with their gradients.
+struct Units<'a> {
+    o: &'a [f32],
+    c: &'a [f32],
+    units: &'a mut [f32],
+}
+
+impl Loop for Units<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        for ((unit, o), &c) in self.units.iter_mut().zip(self.o).zip(self.c) {
+            *unit = o * tanh(c);
+        }
+    }
+}
+
+/// Overwrites an LSTM's gates with their gradients. `c` are the states of the step, `before` those of the previous one.
 pub(super) fn lstm_back(gates: &mut [f32], back: Handed<'_>, c: &[f32], before: Option<&[f32]>) {
-    let hidden = c.len();
-    for j in 0..hidden {
-        let [i, f, g, o] = [0, 1, 2, 3].map(|gate| gates[gate * hidden + j]);
-        let (dh, squashed) = (back.dh[j], c[j].tanh());
-        let dc = back.direct[j] + dh * o * (1.0 - squashed * squashed);
-        let last = before.map_or(0.0, |before| before[j]);
-        let slopes =
-            [dc * g * i * (1.0 - i), dc * last * f * (1.0 - f), dc * i * (1.0 - g * g), dh * squashed * o * (1.0 - o)];
-        back.direct[j] = dc * f;
-        for (gate, slope) in slopes.into_iter().enumerate() {
-            gates[gate * hidden + j] = slope;
+    wide(LstmBack { gates, back, c, before });
+}
+
+struct LstmBack<'a> {
+    gates: &'a mut [f32],
+    back: Handed<'a>,
+    c: &'a [f32],
+    before: Option<&'a [f32]>,
+}
+
+impl Loop for LstmBack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let LstmBack { gates, back, c, before } = self;
+        let hidden = c.len();
+        for at in blocks(hidden) {
+            let [first, count] = at;
+            let mut last = [0.0; BLOCK];
+            if let Some(before) = before {
+                last[..count].copy_from_slice(&before[first..][..count]);
+            }
+            let mut slopes = [[0.0; BLOCK]; 5];
+            let [di, df, dg, d_o, direct] = slopes.each_mut().map(|slopes| &mut slopes[..count]);
+            let [i, f, g, o] = [0, 1, 2, 3].map(|index| gate(gates, hidden, index, at));
+            let [dh, c, handed] = [&*back.dh, c, &*back.direct].map(|all| &all[first..][..count]);
+            let last = &last[..count];
+            for k in 0..count {
+                let squashed = tanh(c[k]);
+                let dc = handed[k] + dh[k] * o[k] * (1.0 - squashed * squashed);
+                di[k] = dc * g[k] * i[k] * (1.0 - i[k]);
+                df[k] = dc * last[k] * f[k] * (1.0 - f[k]);
+                dg[k] = dc * i[k] * (1.0 - g[k] * g[k]);
+                d_o[k] = dh[k] * squashed * o[k] * (1.0 - o[k]);
+                direct[k] = dc * f[k];
+            }
+            for (index, slopes) in slopes[..4].iter().enumerate() {
+                gate_mut(gates, hidden, index, at).copy_from_slice(&slopes[..count]);
+            }
+            back.direct[first..][..count].copy_from_slice(&slopes[4][..count]);
         }
     }
 }
 
 /// Overwrites a GRU's gates with their gradients, and computes `ds_n`.
 pub(super) fn gru_back(gates: &mut [f32], back: Handed<'_>, of_n: &mut [f32]) {
-    let hidden = of_n.len();
-    for j in 0..hidden {
-        let [r, z, n] = [0, 1, 2].map(|gate| gates[gate * hidden + j]);
-        let dh = back.dh[j] + back.direct[j];
-        let before = back.before.map_or(0.0, |before| before[j]);
-        let dn = dh * (1.0 - z) * (1.0 - n * n);
-        gates[j] = dn * back.s[j] * r * (1.0 - r);
-        gates[hidden + j] = dh * (before - n) * z * (1.0 - z);
-        gates[2 * hidden + j] = dn;
-        of_n[j] = dn * r;
-        back.direct[j] = dh * z;
+    wide(GruBack { gates, back, of_n });
+}
+
+struct GruBack<'a> {
+    gates: &'a mut [f32],
+    back: Handed<'a>,
+    of_n: &'a mut [f32],
+}
+
+impl Loop for GruBack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let GruBack { gates, back, of_n } = self;
+        let hidden = of_n.len();
+        for at in blocks(hidden) {
+            let [first, count] = at;
+            let mut last = [0.0; BLOCK];
+            if let Some(before) = back.before {
+                last[..count].copy_from_slice(&before[first..][..count]);
+            }
+            let mut slopes = [[0.0; BLOCK]; 5];
+            let [dr, dz, dn, ds_n, direct] = slopes.each_mut().map(|slopes| &mut slopes[..count]);
+            let [r, z, n] = [0, 1, 2].map(|index| gate(gates, hidden, index, at));
+            let [dh, s, handed] = [&*back.dh, back.s, &*back.direct].map(|all| &all[first..][..count]);
+            let last = &last[..count];
+            for k in 0..count {
+                let dh = dh[k] + handed[k];
+                dn[k] = dh * (1.0 - z[k]) * (1.0 - n[k] * n[k]);
+                dr[k] = dn[k] * s[k] * r[k] * (1.0 - r[k]);
+                dz[k] = dh * (last[k] - n[k]) * z[k] * (1.0 - z[k]);
+                ds_n[k] = dn[k] * r[k];
+                direct[k] = dh * z[k];
+            }
+            for (index, slopes) in slopes[..3].iter().enumerate() {
+                gate_mut(gates, hidden, index, at).copy_from_slice(&slopes[..count]);
+            }
+            of_n[first..][..count].copy_from_slice(&slopes[3][..count]);
+            back.direct[first..][..count].copy_from_slice(&slopes[4][..count]);
+        }
     }
 }
 
-/// Computes the gradient of a plain cell's gate. With `in_place`, the memory of the gate holds `dy`.
+/// Overwrites a plain cell's gate with its gradient. With `in_place`, the memory of the gate holds `dy`.
 pub(super) fn plain_back(cell: Cell, gates: &mut [f32], back: Handed<'_>, in_place: bool) {
     for (gate, (&dh, &h)) in gates.iter_mut().zip(back.dh.iter().zip(back.h)) {
         let dh = if in_place { *gate + dh } else { dh };

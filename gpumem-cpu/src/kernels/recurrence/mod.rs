@@ -16,8 +16,9 @@ pub(in crate::kernels) mod whole;
 use super::{Bound, Frame, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Gradient, Operands, Pair, Source, Target, count};
-use crate::parallel::{self, grown};
-use cells::Handed;
+use crate::packed::Packed;
+use crate::parallel::{self, grown, with_scratch};
+use cells::{Addends, Handed};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::op::{Rule, Work};
@@ -183,16 +184,19 @@ fn walk(
     frame: &mut Frame<'_>,
 ) {
     let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
-    let weight = sizes.matrix(parameters.weight.get());
-    let scratch = grown(frame.scratch, samples * (width + 2 * hidden));
+    // The first step has no product.
+    let packed = if steps > 1 { Packed::room(outputs, width) } else { 0 };
+    let scratch = grown(frame.scratch, samples * (width + 2 * hidden) + packed);
     let (sums, rest) = scratch.split_at_mut(samples * width);
-    let (states, units) = rest.split_at_mut(samples * hidden);
+    let (states, rest) = rest.split_at_mut(samples * hidden);
+    let (units, room) = rest.split_at_mut(samples * hidden);
     states.fill(0.0);
+    let weight = Packed::columns(parameters.weight.get(), outputs, width, room);
     for t in sizes.order(way.reverse) {
         match sizes.before(t, way.reverse) {
             Some(before) => {
                 let h = sizes.step(y, before, features, [way.column, outputs]);
-                product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
+                weight.multiply(MatrixMut::new(sums, samples, width, width), h, false);
             }
             None => sums.fill(0.0),
         }
@@ -206,7 +210,7 @@ fn walk(
         for sample in 0..samples {
             let row = (sample * steps + t) * width..(sample * steps + t + 1) * width;
             let at = (sample * steps + t) * features + way.column;
-            let sums = &sums[sample * width..][..width];
+            let sums = &mut sums[sample * width..][..width];
             let own = sample * hidden..(sample + 1) * hidden;
             let state = &mut states[own.clone()];
             let h = if parameters.projection.is_some() { &mut units[own] } else { &mut y[at..][..hidden] };
@@ -216,9 +220,9 @@ fn walk(
                     if let Some(source) = source {
                         gates.copy_from_slice(&source[row]);
                     }
-                    cells::forward_in_place(cell, gates, sums, state, h);
+                    cells::forward(cell, Addends::Arriving(gates, sums), state, h);
                 }
-                (None, Some(source)) => cells::forward(cell, &source[row], sums, state, h),
+                (None, Some(source)) => cells::forward(cell, Addends::Sums(&source[row], sums), state, h),
                 (None, None) => cells::forward_plain(cell, sums, h),
             }
         }
@@ -285,7 +289,7 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
         for back in &mut directions {
             let Back { way, gates, apart, parameters, weight, bias, projection } = back;
             let rows = rows.as_mut().map_or(&mut [] as &mut [f32], |rows| rows.get());
-            let rooms = Rooms::new(&sizes, rows, grown(frame.scratch, 3 * sizes.samples * sizes.hidden));
+            let rooms = Rooms::new(&sizes, rows, grown(frame.scratch, sizes.scratch_back()));
             let (dy, gates) = match (&mut dy, gates, apart) {
                 (Incoming::Read(dy), Some(pair), _) => {
                     let (source, target) = pair.get();
@@ -298,7 +302,7 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
                 (Incoming::Overwritten(pair), ..) => (None, pair.get().1),
                 (Incoming::Read(_), None, None) => continue,
             };
-            let Rooms { rows, projected, .. } = walk_back(&sizes, *way, (dy, y), gates, parameters, rooms);
+            let [rows, projected] = walk_back(&sizes, *way, (dy, y), gates, parameters, rooms);
             sum_weight(&sizes, *way, weight, y, gates, rows);
             sum_bias(&sizes, bias, gates, rows);
             sizes.sum_projection(projection, projected, rows);
@@ -325,9 +329,27 @@ struct Rooms<'a> {
     direct: &'a mut [f32],
     /// A GRU's `s_n`, [B, H].
     sums: &'a mut [f32],
+    /// The packed weight.
+    packed: &'a mut [f32],
 }
 
 impl Sizes {
+    /// Returns the numbers of the gates whose gradient is the same before and after the product. That of a GRU's last gate differs.
+    fn shared(&self) -> usize {
+        if self.cell == Cell::Gru { self.width - self.hidden } else { self.width }
+    }
+
+    /// Returns the elements of the packed weight: that of the shared gates, and two of a GRU's last gate.
+    fn packed(&self) -> [usize; 3] {
+        let of_new = if self.cell == Cell::Gru { Packed::room(self.hidden, self.hidden) } else { 0 };
+        [Packed::room(self.shared(), self.outputs), of_new, of_new]
+    }
+
+    /// Returns the elements of the scratch memory of the backward pass, without [`Rooms::rows`] and [`Rooms::projected`].
+    fn scratch_back(&self) -> usize {
+        3 * self.samples * self.hidden + self.packed().iter().sum::<usize>()
+    }
+
     /// Returns the elements of [`Rooms::rows`] and of [`Rooms::projected`].
     fn rows(&self) -> [usize; 2] {
         let projected = if self.outputs < self.hidden { self.outputs } else { 0 };
@@ -339,15 +361,40 @@ impl<'a> Rooms<'a> {
     fn new(sizes: &Sizes, rows: &'a mut [f32], rest: &'a mut [f32]) -> Rooms<'a> {
         let each = sizes.samples * sizes.hidden;
         let (handed, rest) = rest.split_at_mut(each);
-        let (direct, sums) = rest.split_at_mut(each);
+        let (direct, rest) = rest.split_at_mut(each);
+        let (sums, packed) = rest.split_at_mut(each);
         // A plain cell has no rows.
         let [of_rows, of_projected] = if rows.is_empty() { [0, 0] } else { sizes.rows() };
         let (rows, others) = rows.split_at_mut(of_rows);
-        Rooms { rows, projected: &mut others[..of_projected], handed, direct, sums }
+        Rooms { rows, projected: &mut others[..of_projected], handed, direct, sums, packed }
     }
 }
 
-/// Computes the gradients of one direction's gates in place of the gates. `dy` is `None` if the gates' memory holds it.
+/// The packed weight of the backward pass.
+struct Weights<'a> {
+    shared: Packed<'a>,
+    /// Those of a GRU's last gate, for the product with its gradient and for the one with the previous output.
+    of_n: Option<[Packed<'a>; 2]>,
+}
+
+impl<'a> Weights<'a> {
+    fn new(sizes: &Sizes, weight: &[f32], room: &'a mut [f32]) -> Weights<'a> {
+        let [first, second, third] = sizes.packed();
+        let (shared, of_n) = weight.split_at(sizes.shared() * sizes.outputs);
+        let (room, rest) = room.split_at_mut(first);
+        let shared = Packed::rows(shared, sizes.shared(), sizes.outputs, room);
+        let of_n = (sizes.cell == Cell::Gru).then(|| {
+            let (back, forth) = rest.split_at_mut(second);
+            let hidden = sizes.hidden;
+            [Packed::rows(of_n, hidden, hidden, back), Packed::columns(of_n, hidden, hidden, &mut forth[..third])]
+        });
+        Weights { shared, of_n }
+    }
+}
+
+/// Computes the gradients of one direction's gates in place of the gates. Returns [`Rooms::rows`] and [`Rooms::projected`].
+///
+/// `dy` is `None` if the gates' memory holds it.
 fn walk_back<'r>(
     sizes: &Sizes,
     way: Direction,
@@ -355,10 +402,10 @@ fn walk_back<'r>(
     gates: &mut [f32],
     parameters: &Parameters,
     rooms: Rooms<'r>,
-) -> Rooms<'r> {
+) -> [&'r mut [f32]; 2] {
     let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
-    let Rooms { rows, projected, handed, direct, sums } = rooms;
-    let weight = sizes.matrix(parameters.weight.get());
+    let Rooms { rows, projected, handed, direct, sums, packed } = rooms;
+    let weights = Weights::new(sizes, parameters.weight.get(), packed);
     let bias = parameters.bias.as_ref().map(|bias| &bias.get()[width - hidden..]);
     let projection = parameters.projection.as_ref().map(Source::get);
     if cell == Cell::Lstm {
@@ -370,17 +417,16 @@ fn walk_back<'r>(
     for t in sizes.order(way.reverse).rev() {
         let before = sizes.before(t, way.reverse);
         if let Some(after) = after {
-            hand_on(sizes, gates, rows, weight, after, &mut handed[..samples * outputs]);
+            hand_on(sizes, gates, rows, &weights, after, &mut handed[..samples * outputs]);
         }
         if let (Some(projection), Some(dy)) = (projection, dy) {
             sizes.project_back(t, &dy[way.column..], projection, handed, projected);
         }
-        if cell == Cell::Gru {
+        if let Some([_, of_n]) = &weights.of_n {
             match before {
                 Some(before) => {
                     let h = sizes.step(y, before, features, [way.column, hidden]);
-                    let of_n = weight.rows(width - hidden..width);
-                    product_parallel(MatrixMut::new(sums, samples, hidden, hidden), h, of_n.t(), false);
+                    of_n.multiply(MatrixMut::new(sums, samples, hidden, hidden), h, false);
                 }
                 None => sums.fill(0.0),
             }
@@ -423,26 +469,28 @@ fn walk_back<'r>(
         }
         after = Some(t);
     }
-    Rooms { rows, projected, handed, direct, sums }
+    [rows, projected]
 }
 
 /// Computes the gradient of the output of the step before `after` from the gates' gradients of `after`: `ds W`.
-fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after: usize, handed: &mut [f32]) {
-    let Sizes { samples, hidden, outputs, width, cell, .. } = *sizes;
+fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weights: &Weights<'_>, after: usize, handed: &mut [f32]) {
+    let Sizes { samples, hidden, outputs, width, .. } = *sizes;
+    let ds = sizes.step(gates, after, width, [0, sizes.shared()]);
+    weights.shared.multiply(MatrixMut::new(handed, samples, outputs, outputs), ds, false);
     // The gradient of a GRU's last gate differs before and after the product, so it has its own rows.
-    let shared = if cell == Cell::Gru { width - hidden } else { width };
-    let ds = sizes.step(gates, after, width, [0, shared]);
-    product_parallel(MatrixMut::new(handed, samples, outputs, outputs), ds, weight.rows(0..shared), false);
-    if cell == Cell::Gru {
+    if let Some([of_n, _]) = &weights.of_n {
         let ds = sizes.step(rows, after, hidden, [0, hidden]);
-        product_parallel(MatrixMut::new(handed, samples, hidden, hidden), ds, weight.rows(shared..width), true);
+        of_n.multiply(MatrixMut::new(handed, samples, hidden, hidden), ds, true);
     }
 }
+
+/// Rows of all samples that one product of [`sum_weight`] sums: a product of few rows would mostly read and write its result.
+const SUMMED: usize = 512;
 
 /// Computes `dW (+)= sum over samples and steps of ds[t]^T h[t - 1]`.
 fn sum_weight(sizes: &Sizes, way: Direction, out: &mut Option<Gradient>, y: &[f32], gates: &[f32], rows: &[f32]) {
     let Some(out) = out else { return };
-    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
+    let Sizes { samples, steps, hidden, outputs, width, features, .. } = *sizes;
     let accumulate = out.accumulate;
     let dw = out.target.get();
     if steps == 1 {
@@ -451,30 +499,40 @@ fn sum_weight(sizes: &Sizes, way: Direction, out: &mut Option<Gradient>, y: &[f3
         }
         return;
     }
-    let shared = if cell == Cell::Gru { width - hidden } else { width };
-    // The first step of the forward pass has no output before it.
-    let (of_ds, of_h) = if way.reverse { (0, 1) } else { (1, 0) };
-    let terms = steps - 1;
-    for sample in 0..samples {
-        let h = &y[(sample * steps + of_h) * features + way.column..];
-        let h = Matrix::new(h, terms, outputs, features);
-        let add = accumulate || sample > 0;
-        let ds = Matrix::new(&gates[(sample * steps + of_ds) * width..], terms, width, width);
-        let (upper, lower) = MatrixMut::new(dw, width, outputs, outputs).split_rows(shared);
-        product_parallel(upper, ds.columns(0..shared).t(), h, add);
-        if shared < width {
-            let ds = Matrix::new(&rows[(sample * steps + of_ds) * hidden..], terms, hidden, hidden);
-            product_parallel(lower, ds.t(), h, add);
-        }
+    let shared = sizes.shared();
+    let group = (SUMMED / steps).max(1);
+    for first in (0..samples).step_by(group) {
+        let count = group.min(samples - first) * steps;
+        with_scratch(count * outputs, |before| {
+            for (index, before) in before.chunks_exact_mut(outputs).enumerate() {
+                let (sample, t) = (first + index / steps, index % steps);
+                match sizes.before(t, way.reverse) {
+                    Some(t) => {
+                        before.copy_from_slice(&y[(sample * steps + t) * features + way.column..][..outputs]);
+                    }
+                    // The first step of the forward pass has no output before it.
+                    None => before.fill(0.0),
+                }
+            }
+            let h = Matrix::new(before, count, outputs, outputs);
+            let add = accumulate || first > 0;
+            let ds = Matrix::new(&gates[first * steps * width..], count, width, width);
+            let (upper, lower) = MatrixMut::new(dw, width, outputs, outputs).split_rows(shared);
+            product_parallel(upper, ds.columns(0..shared).t(), h, add);
+            if shared < width {
+                let ds = Matrix::new(&rows[first * steps * hidden..], count, hidden, hidden);
+                product_parallel(lower, ds.t(), h, add);
+            }
+        });
     }
 }
 
 /// Computes `db (+)= sum over samples and steps of ds[t]`.
 fn sum_bias(sizes: &Sizes, out: &mut Option<Gradient>, gates: &[f32], rows: &[f32]) {
     let Some(out) = out else { return };
-    let Sizes { samples, steps, hidden, width, cell, .. } = *sizes;
+    let Sizes { samples, steps, hidden, width, .. } = *sizes;
     let accumulate = out.accumulate;
-    let (shared, rest) = out.target.get().split_at_mut(if cell == Cell::Gru { width - hidden } else { width });
+    let (shared, rest) = out.target.get().split_at_mut(sizes.shared());
     let sum = |out: &mut [f32], data: &[f32], row: usize| {
         parallel::column_sums(out, accumulate, samples * steps, |index, first, sums| {
             sums.iter_mut().zip(&data[index * row + first..]).for_each(|(sum, &ds)| *sum += f64::from(ds));

@@ -132,7 +132,7 @@ pub(in crate::kernels) fn backward(op: &WholeRecurrence, operands: &mut Operands
     kernel(move |frame| {
         let is_plain = inner.cell.is_plain();
         let rows: usize = if is_plain { 0 } else { sizes.rows().iter().sum() };
-        let scratch = grown(frame.scratch, gates + rows + 3 * sizes.samples * sizes.hidden);
+        let scratch = grown(frame.scratch, gates + rows + sizes.scratch_back());
         let (dp, rest) = scratch.split_at_mut(gates);
         let (rows, rest) = rest.split_at_mut(rows);
         for (index, back) in directions.iter_mut().enumerate() {
@@ -142,7 +142,7 @@ pub(in crate::kernels) fn backward(op: &WholeRecurrence, operands: &mut Operands
             }
             let rooms = Rooms::new(&sizes, rows, rest);
             let read = (Some(dy.get()), y.get());
-            let Rooms { rows, projected, .. } = walk_back(&sizes, *way, read, dp, parameters, rooms);
+            let [rows, projected] = walk_back(&sizes, *way, read, dp, parameters, rooms);
             sum_weight(&sizes, *way, weight, y.get(), dp, rows);
             sum_bias(&sizes, bias, dp, rows);
             sizes.sum_projection(projection, projected, rows);
