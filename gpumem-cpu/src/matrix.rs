@@ -12,6 +12,9 @@ use interpreted::get_gemm_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod packed;
+
 /// The product under Miri. Miri does not support the instructions by which the library selects its kernels. This product touches exactly the
 /// elements that the library touches.
 #[cfg(miri)]
@@ -234,16 +237,39 @@ pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f
     let transposed = out.row_stride > 1;
     let (left, right) = if transposed { (b.t(), a.t()) } else { (a, b) };
     let (row_stride, column_stride) = if transposed { (1, out.row_stride) } else { (out.row_stride, 1) };
+    let out = Out { start: out.start, row_stride, column_stride };
+    // On other processors, the library's driver runs all products, and allocates memory for packed factors.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let multiply = packed::multiply;
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let multiply = library;
     // SAFETY: `new` and the splits checked that each element of the three matrices is inside its slice. `out` has exclusive use of its elements,
     // so it overlaps neither factor.
+    unsafe { multiply(out, left, right, scale, accumulate) }
+}
+
+/// The output of a product.
+#[derive(Clone, Copy)]
+struct Out {
+    start: *mut f32,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+/// Computes `out = scale * left * right`, or adds to it, by the library's driver.
+///
+/// # Safety
+/// `out` has `left.rows` x `right.columns` elements inside one allocation, which nothing else reads or writes meanwhile.
+unsafe fn library(out: Out, left: Matrix<'_>, right: Matrix<'_>, scale: f32, accumulate: bool) {
+    // SAFETY: the caller's for `out`. `Matrix` keeps its elements inside its slice.
     unsafe {
         get_gemm_fn()(
             left.rows,
             right.columns,
             left.columns,
             out.start,
-            column_stride as isize,
-            row_stride as isize,
+            out.column_stride as isize,
+            out.row_stride as isize,
             accumulate,
             left.start,
             left.column_stride as isize,

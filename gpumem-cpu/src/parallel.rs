@@ -3,8 +3,9 @@
 
 use crate::simd::{Loop, wide};
 use rayon::prelude::*;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 /// Number of elements below which another thread does not pay off.
 pub(crate) const GRAIN: usize = 1 << 14;
@@ -155,22 +156,37 @@ pub(crate) fn store(out: &mut [f32], accumulate: bool, f: impl Fn(usize) -> f32)
 
 /// Calls `f` with `length` floats of this thread's scratch memory, which are not cleared.
 ///
-/// The buffer is taken out of its cell while `f` runs. If `f` waits for other tasks, this thread may start one that needs scratch memory too.
-/// That task then gets its own.
+/// The buffer is taken from a stack while `f` runs. If `f` waits for other tasks, this thread may start one that needs scratch memory too.
+/// That task gets the next buffer of the stack, so after the first steps no buffer is allocated.
 pub(crate) fn with_scratch<R>(length: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
-    thread_local!(static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) });
-    SCRATCH.with(|cell| {
-        let mut buffer = cell.take();
-        let result = f(grown(&mut buffer, length));
-        cell.set(buffer);
-        result
+    thread_local!(static SCRATCH: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) });
+    with_buffer(&SCRATCH, length, f)
+}
+
+/// Calls `f` with `length` sums in double precision that are 0. Their memory is kept as that of [`with_scratch`].
+pub(crate) fn with_sums<R>(length: usize, f: impl FnOnce(&mut [f64]) -> R) -> R {
+    thread_local!(static SUMS: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) });
+    with_buffer(&SUMS, length, |sums| {
+        sums.fill(0.0);
+        f(sums)
     })
 }
 
-/// Returns the first `length` floats of `buffer`, which grows if necessary.
-pub(crate) fn grown(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
+fn with_buffer<T: Copy + Default, R>(
+    stack: &'static LocalKey<RefCell<Vec<Vec<T>>>>,
+    length: usize,
+    f: impl FnOnce(&mut [T]) -> R,
+) -> R {
+    let mut buffer = stack.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let result = f(grown(&mut buffer, length));
+    stack.with_borrow_mut(|stack| stack.push(buffer));
+    result
+}
+
+/// Returns the first `length` numbers of `buffer`, which grows if necessary.
+pub(crate) fn grown<T: Copy + Default>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
     if buffer.len() < length {
-        buffer.resize(length, 0.0);
+        buffer.resize(length, T::default());
     }
     &mut buffer[..length]
 }

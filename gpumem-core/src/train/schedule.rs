@@ -200,8 +200,13 @@ impl Schedule {
     /// Returns the schedule of this kind with other numbers: `words` are those that [`Schedule::words`] returned.
     pub fn with_words(self, words: &[u32]) -> Schedule {
         let number = |pair: &[u32]| f64::from_bits(u64::from(pair[0]) | u64::from(pair[1]) << 32);
-        let numbers: Vec<f64> = words.chunks_exact(2).take(self.fields().len()).map(number).collect();
-        Schedule::named(self.name(), &numbers).unwrap_or(self)
+        // A step on the CPU calls this for each parameter, and allocates nothing.
+        let (mut numbers, mut count) = ([0.0; Schedule::WORDS / 2], 0);
+        for (to, pair) in numbers.iter_mut().zip(words.chunks_exact(2)).take(self.fields().len()) {
+            *to = number(pair);
+            count += 1;
+        }
+        Schedule::named(self.name(), &numbers[..count]).unwrap_or(self)
     }
 
     /// Returns its `total`; 0 if it was left out. `None` if this kind of schedule has no `total`.

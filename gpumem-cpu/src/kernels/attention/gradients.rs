@@ -73,30 +73,35 @@ pub(in crate::kernels) fn backward(op: &Attention, operands: &mut Operands<'_>) 
     })
 }
 
-/// Splits gradients by the sequences of the batch.
-fn per_sequence<'a>(sizes: &Sizes, targets: &'a mut [Option<Gradient>]) -> Vec<Gradients<'a>> {
+/// Returns the gradients of the whole batch, and sets those to 0 that are not added to.
+fn whole_gradients<'a>(sizes: &Sizes, targets: &'a mut [Option<Gradient>]) -> Gradients<'a> {
     let [q, k, v] = sizes.features();
-    let mut all: Vec<Gradients<'a>> = (0..sizes.sequences).map(|_| [None, None, None]).collect();
-    let pitches = if sizes.apart { vec![q, k, v] } else { vec![q + k + v] };
+    let mut all: Gradients<'a> = [None, None, None];
+    let pitches = if sizes.apart { [q, k, v] } else { [q + k + v; 3] };
     for (part, (target, pitch)) in targets.iter_mut().zip(pitches).enumerate() {
         let Some(Gradient { target, accumulate }) = target else { continue };
         let data = target.get();
         if !*accumulate {
             data.fill(0.0);
         }
-        let rows = sizes.rows()[part];
-        for (data, parts) in data.chunks_exact_mut(rows * pitch).zip(&mut all) {
-            let matrix = MatrixMut::new(data, rows, pitch, pitch);
-            if sizes.apart {
-                parts[part] = Some(matrix);
-            } else {
-                let (dq, rest) = matrix.split_columns(q);
-                let (dk, dv) = rest.split_columns(k);
-                *parts = [Some(dq), Some(dk), Some(dv)];
-            }
+        let matrix = MatrixMut::new(data, sizes.sequences * sizes.rows()[part], pitch, pitch);
+        if sizes.apart {
+            all[part] = Some(matrix);
+        } else {
+            let (dq, rest) = matrix.split_columns(q);
+            let (dk, dv) = rest.split_columns(k);
+            all = [Some(dq), Some(dk), Some(dv)];
         }
     }
     all
+}
+
+/// Splits gradients after a number of rows each.
+fn cut_rows<'a>(gradients: Gradients<'a>, rows: [usize; 3]) -> (Gradients<'a>, Gradients<'a>) {
+    let [first, second, third] = gradients;
+    let cut = |gradient: Option<MatrixMut<'a>>, rows: usize| gradient.map(|gradient| gradient.split_rows(rows)).unzip();
+    let ((a, d), (b, e), (c, f)) = (cut(first, rows[0]), cut(second, rows[1]), cut(third, rows[2]));
+    ([a, b, c], [d, e, f])
 }
 
 /// Computes the gradients of queries, keys and values.
@@ -104,7 +109,10 @@ fn parts_back(kept: &BackwardInputs, targets: &mut [Option<Gradient>]) {
     let sizes = kept.sizes;
     let Sizes { heads, group, width, values, .. } = sizes;
     let factor = kept.draws.as_ref().map(Draws::factor);
-    per_sequence(&sizes, targets).into_par_iter().enumerate().for_each(|(sequence, gradients)| {
+    // Parts of one matrix have its rows.
+    let rows = if sizes.apart { sizes.rows() } else { [sizes.rows()[0]; 3] };
+    let cut = |gradients, count: usize| cut_rows(gradients, rows.map(|rows| rows * count));
+    for_heads(0..sizes.sequences, whole_gradients(&sizes, targets), &cut, &|sequence, gradients: Gradients<'_>| {
         // Heads of queries that share keys add to the same gradients, so they run one after the other.
         for_heads(
             0..heads / group,

@@ -4,6 +4,7 @@
 
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
+use crate::parallel::with_sums;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::RelativeBias;
@@ -65,19 +66,19 @@ pub(in crate::kernels) fn backward(op: &RelativeBias, operands: &mut Operands<'_
     let (rows, count) = (Rows::new(op), count(&[op.rows()]));
     kernel(move |_| {
         let dy = gradient.get();
-        let of_head = |dy: &[f32]| {
-            let mut sums = vec![0.0f64; count];
-            for (query, dy) in dy.chunks_exact(positions).enumerate() {
-                dy.iter().enumerate().for_each(|(key, &dy)| sums[rows.of(query, key)] += f64::from(dy));
+        with_sums(heads * count, |all| {
+            let of_heads = all.par_chunks_mut(count).zip(dy.par_chunks(positions * positions));
+            of_heads.for_each(|(sums, dy)| {
+                for (query, dy) in dy.chunks_exact(positions).enumerate() {
+                    dy.iter().enumerate().for_each(|(key, &dy)| sums[rows.of(query, key)] += f64::from(dy));
+                }
+            });
+            for (row, out_row) in out.target.get().chunks_exact_mut(heads).enumerate() {
+                for (out_element, sums) in out_row.iter_mut().zip(all.chunks_exact(count)) {
+                    let before = if out.accumulate { *out_element } else { 0.0 };
+                    *out_element = before + sums[row] as f32;
+                }
             }
-            sums
-        };
-        let sums: Vec<Vec<f64>> = dy.par_chunks(positions * positions).map(of_head).collect();
-        for (row, out_row) in out.target.get().chunks_exact_mut(heads).enumerate() {
-            for (out_element, sums) in out_row.iter_mut().zip(&sums) {
-                let before = if out.accumulate { *out_element } else { 0.0 };
-                *out_element = before + sums[row] as f32;
-            }
-        }
+        });
     })
 }

@@ -35,26 +35,25 @@ fn turned(
         let before = before.as_ref().map_or(0, Position::get);
         let (x, y) = pair.get();
         parallel::pieces(x, y, row, |index, x, y| {
-            let mut sum = Vec::new();
-            if accumulate {
-                sum.extend_from_slice(y);
-            }
-            if let Some(x) = x {
-                y.copy_from_slice(x);
-            }
-            for (number, (turn, &[first, apart])) in turns.iter().zip(&places).enumerate() {
-                // A full turn has 2^64 parts, so a wrapped product loses only whole turns.
-                let number = op.number(before.wrapping_add((index % steps) as u64), number as u64);
-                let part = turn.wrapping_mul(number) as i64;
-                let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
-                let (sin, cos) = ((sign * sin) as f32, cos as f32);
-                for head in y.chunks_exact_mut(width).take(heads) {
-                    let (a, b) = (head[first], head[first + apart]);
-                    head[first] = a * cos - b * sin;
-                    head[first + apart] = b * cos + a * sin;
+            parallel::with_scratch(if accumulate { y.len() } else { 0 }, |sum| {
+                sum.copy_from_slice(&y[..sum.len()]);
+                if let Some(x) = x {
+                    y.copy_from_slice(x);
                 }
-            }
-            y.iter_mut().zip(&sum).for_each(|(y, sum)| *y += sum);
+                for (number, (turn, &[first, apart])) in turns.iter().zip(&places).enumerate() {
+                    // A full turn has 2^64 parts, so a wrapped product loses only whole turns.
+                    let number = op.number(before.wrapping_add((index % steps) as u64), number as u64);
+                    let part = turn.wrapping_mul(number) as i64;
+                    let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
+                    let (sin, cos) = ((sign * sin) as f32, cos as f32);
+                    for head in y.chunks_exact_mut(width).take(heads) {
+                        let (a, b) = (head[first], head[first + apart]);
+                        head[first] = a * cos - b * sin;
+                        head[first + apart] = b * cos + a * sin;
+                    }
+                }
+                y.iter_mut().zip(sum).for_each(|(y, sum)| *y += *sum);
+            });
             0.0
         });
     })

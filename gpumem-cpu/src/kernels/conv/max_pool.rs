@@ -202,19 +202,18 @@ fn backward_from<P: Place, const N: usize>(op: &MaxPool<N>, operands: &mut Opera
     let window = windows.window;
     let gradient = operands.source(Slot::Gradient, output)?;
     let (accumulate, mut target) = required(operands, input)?;
+    let (area, [_, tall, across]) = (window.positions_area(), window.positions);
+    let ([_, height, width], [_, kernel_height, kernel_width]) = (window.image, window.kernel);
+    let line = move |plane: usize, row: usize, column: usize| (plane * height + row) * width + column;
+    // Distances from the first element of a window, which may be in the padding, to each of its elements.
+    let steps: Vec<usize> = (0..window.kernel_area())
+        .map(|place| {
+            let k = [place / kernel_width / kernel_height, place / kernel_width % kernel_height, place % kernel_width];
+            let [z, y, x] = [0, 1, 2].map(|axis| k[axis] * window.dilation[axis]);
+            line(z, y, x)
+        })
+        .collect();
     kernel(move |_| {
-        let (area, [_, tall, across]) = (window.positions_area(), window.positions);
-        let ([_, height, width], [_, kernel_height, kernel_width]) = (window.image, window.kernel);
-        let line = |plane: usize, row: usize, column: usize| (plane * height + row) * width + column;
-        // Distances from the first element of a window, which may be in the padding, to each of its elements.
-        let steps: Vec<usize> = (0..window.kernel_area())
-            .map(|place| {
-                let k =
-                    [place / kernel_width / kernel_height, place / kernel_width % kernel_height, place % kernel_width];
-                let [z, y, x] = [0, 1, 2].map(|axis| k[axis] * window.dilation[axis]);
-                line(z, y, x)
-            })
-            .collect();
         let before = line(window.padding[0], window.padding[1], window.padding[2]);
         let planes = gradient.get().par_chunks(area).zip(places.get().par_chunks(area));
         target.get().par_chunks_mut(window.image_area()).zip(planes).for_each(|(dx, (dy, places))| {

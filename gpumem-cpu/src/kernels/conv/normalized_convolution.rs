@@ -379,14 +379,13 @@ fn evaluation(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound 
     let variance = operands.source(Slot::Buffer(1), outs)?;
     let mut output = Output::of(op, operands, &lengths)?;
     let eps = op.eps;
+    let mut rules = vec![[0f32; 3]; outs];
     kernel(move |frame| {
         map.gather(x.get(), output.weight.get(), None, output.y.get(), false, frame.scratch);
-        let rules: Vec<[f32; 3]> = (0..outs)
-            .map(|channel| {
-                let root = inverse_root(f64::from(variance.get()[channel]), eps);
-                [mean.get()[channel], root * factor(output.factors.as_ref(), channel), output.shift(channel)]
-            })
-            .collect();
+        for (channel, rule) in rules.iter_mut().enumerate() {
+            let root = inverse_root(f64::from(variance.get()[channel]), eps);
+            *rule = [mean.get()[channel], root * factor(output.factors.as_ref(), channel), output.shift(channel)];
+        }
         output.y.get().par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
             let [mean, scale, shift] = rules[plane % outs];
             wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift));
@@ -416,6 +415,7 @@ pub(in crate::kernels) fn backward(op: &NormalizedConvolution, operands: &mut Op
     let mut summand_gradient = operands.gradient(Slot::InputGradient(3), outs)?;
     let mut along: Vec<f64> = Vec::new();
     let mut of_direct: Vec<f32> = Vec::new();
+    let mut rules: Vec<[f64; 2]> = Vec::new();
     kernel(move |frame| {
         let (dy, x, weight, roots) = (dy.get(), x.get(), weight.get(), &statistics.get()[outs..]);
         let (products, means) = (products.get(), means.get());
@@ -468,12 +468,11 @@ pub(in crate::kernels) fn backward(op: &NormalizedConvolution, operands: &mut Op
         for (channel, added) in added.iter_mut().enumerate() {
             *added = -dot(&matrix[channel * ins..][..ins], &work.rests) as f32;
         }
-        let rules: Vec<[f64; 2]> = (work.direct.iter().zip(&along))
-            .map(|(&channel, along)| {
-                let root = f64::from(roots[channel]);
-                [f64::from(scale_of(channel)), root * root * along / samples]
-            })
-            .collect();
+        rules.clear();
+        rules.extend(work.direct.iter().zip(&along).map(|(&channel, along)| {
+            let root = f64::from(roots[channel]);
+            [f64::from(scale_of(channel)), root * root * along / samples]
+        }));
         grown(&mut of_direct, work.direct.len() * ins).fill(0.0);
         let to = dx.as_mut().map(|dx| (dx.target.get(), dx.accumulate));
         pass.spread_back(

@@ -15,6 +15,7 @@ use crate::matrix::{Matrix, MatrixMut, product_parallel, transpose};
 use crate::parallel::{self, PIECE, grown};
 use crate::simd::wide;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The most positions of a map whose samples are joined.
 const SMALL: usize = 64;
@@ -36,7 +37,7 @@ struct PixelRun {
 #[derive(Clone, Debug)]
 pub(in crate::kernels) struct Joined {
     window: Window,
-    runs: Vec<PixelRun>,
+    runs: Arc<[PixelRun]>,
     /// Samples of one product.
     samples: usize,
     /// Image channels of a sample. The next field is its position channels.
@@ -79,7 +80,7 @@ impl Joined {
                 runs.push(PixelRun { tap, position: row * across + columns.start, pixel, count: columns.len() });
             }
         }
-        Some(Joined { window: *window, runs, samples: together, images, positions })
+        Some(Joined { window: *window, runs: runs.into(), samples: together, images, positions })
     }
 
     /// Returns these joined samples with another number of position channels.
@@ -119,7 +120,7 @@ impl Joined {
         let planes = images.par_chunks(self.window.image_area() * samples);
         unfolded.par_chunks_mut(self.window.kernel_area() * width).zip(planes).for_each(|(rows, plane)| {
             rows.fill(0.0);
-            for run in &self.runs {
+            for run in &*self.runs {
                 let rows = &mut rows[run.tap * width + run.position * samples..][..run.count * samples];
                 let plane = &plane[run.pixel * samples..];
                 if step == 1 {
@@ -141,7 +142,7 @@ impl Joined {
             plane.fill(0.0);
             let add =
                 |to: &mut [f32], from: &[f32]| wide(|| to.iter_mut().zip(from).for_each(|(to, from)| *to += from));
-            for run in &self.runs {
+            for run in &*self.runs {
                 let rows = &rows[run.tap * width + run.position * samples..][..run.count * samples];
                 let plane = &mut plane[run.pixel * samples..];
                 if step == 1 {

@@ -138,21 +138,32 @@ impl Axes {
         (at, strides[last])
     }
 
-    /// Calls `each` with runs of the positions at which an element is repeated. A run is along the innermost broadcast axis.
-    fn repetitions(&self, input: usize, mut element: usize, mut each: impl FnMut(EvenPlaces)) {
-        let mut first = Places::default();
-        let mut repeated: Vec<(usize, Places)> = Vec::new();
+    /// Returns the axes from the innermost one on: the length, the step, and true if the elements of an input are repeated along it.
+    fn steps(&self, input: usize) -> impl Iterator<Item = (usize, Places, bool)> {
         let mut distance = 1;
-        for axis in (0..self.lengths.len()).rev() {
-            let length = self.lengths[axis];
+        (0..self.lengths.len()).rev().map(move |axis| {
             let step = Places { output: distance, inputs: [0, 1].map(|input| self.strides[input][axis]) };
-            if self.strides[input][axis] == 0 {
-                repeated.push((length, step));
-            } else {
-                first = first.plus(element % length, step);
-                element /= length;
-            }
-            distance *= length;
+            distance *= self.lengths[axis];
+            (self.lengths[axis], step, self.strides[input][axis] == 0)
+        })
+    }
+
+    /// Returns the axes along which the elements of an input are repeated.
+    fn repeated(&self, input: usize) -> Vec<(usize, Places)> {
+        self.steps(input).filter(|&(.., repeats)| repeats).map(|(length, step, _)| (length, step)).collect()
+    }
+
+    /// Calls `each` with runs of the positions at which an element is repeated, along the axes `repeated`. A run is along the innermost of them.
+    fn repetitions(
+        &self,
+        (input, repeated): (usize, &[(usize, Places)]),
+        mut element: usize,
+        mut each: impl FnMut(EvenPlaces),
+    ) {
+        let mut first = Places::default();
+        for (length, step, _) in self.steps(input).filter(|&(.., repeats)| !repeats) {
+            first = first.plus(element % length, step);
+            element /= length;
         }
         let Some((&(count, step), outer)) = repeated.split_first() else {
             return each(EvenPlaces { first, step: Places::default(), count: 1 });
@@ -264,13 +275,14 @@ pub(in crate::kernels) fn backward(op: &Binary, operands: &mut Operands<'_>) -> 
     let gradient = operands.source(Slot::Gradient, axes.output())?;
     let lacking = Error::Damaged("a function of two values lacks a gradient");
     let mut target = operands.gradient(Slot::InputGradient(input), axes.elements[own])?.ok_or(lacking)?;
+    let repeated = axes.repeated(own);
     kernel(move |_| {
         let [a, b] = [&a, &b].map(|source| source.as_ref().map(Source::get));
         let (dy, accumulate) = (gradient.get(), target.accumulate);
         parallel::pieces(None, target.target.get(), 64, |piece, _, dx| {
             parallel::store(dx, accumulate, |i| {
                 let mut sum = 0.0f64;
-                axes.repetitions(own, piece * 64 + i, |run| {
+                axes.repetitions((own, &repeated), piece * 64 + i, |run| {
                     for k in 0..run.count {
                         let Places { output, inputs: [left, right] } = run.first.plus(k, run.step);
                         let slope = slope(function, input, at(a, left), at(b, right));

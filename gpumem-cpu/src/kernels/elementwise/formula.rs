@@ -6,7 +6,7 @@ use crate::kernels::elementwise::pointwise::elements;
 use crate::kernels::elementwise::scalar;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source};
-use crate::parallel;
+use crate::parallel::{self, with_scratch};
 use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -127,13 +127,14 @@ pub(in crate::kernels) fn forward(op: &ops::Formula, operands: &mut Operands<'_>
     kernel(move |_| {
         let (source, target) = pair.get();
         parallel::pieces(source, target, PIECE, |_, x, y| {
-            let mut terms = vec![[0.0; LANES]; value.terms.len()];
-            for first in (0..y.len()).step_by(LANES) {
-                let count = LANES.min(y.len() - first);
-                let lanes = gather(Some(x.unwrap_or(&*y)), first, count);
-                let result = evaluate(&value, &lanes, &[0.0; LANES], &mut terms);
-                y[first..first + count].copy_from_slice(&result[..count]);
-            }
+            with_scratch(value.terms.len() * LANES, |terms| {
+                for first in (0..y.len()).step_by(LANES) {
+                    let count = LANES.min(y.len() - first);
+                    let lanes = gather(Some(x.unwrap_or(&*y)), first, count);
+                    let result = evaluate(&value, &lanes, &[0.0; LANES], terms.as_chunks_mut().0);
+                    y[first..first + count].copy_from_slice(&result[..count]);
+                }
+            });
             0.0
         });
     })
@@ -149,16 +150,17 @@ pub(in crate::kernels) fn backward(op: &ops::Formula, operands: &mut Operands<'_
         let (source, target) = pair.get();
         let [x, y] = [&x, &y].map(|kept| kept.as_ref().map(Source::get));
         parallel::pieces(source, target, PIECE, |piece, dy, dx| {
-            let mut terms = vec![[0.0; LANES]; slope.terms.len()];
-            for first in (0..dx.len()).step_by(LANES) {
-                let count = LANES.min(dx.len() - first);
-                let [x, y] = [x, y].map(|kept| gather(kept, piece * PIECE + first, count));
-                let dy = gather(Some(dy.unwrap_or(&*dx)), first, count);
-                let slopes = evaluate(&slope, &x, &y, &mut terms);
-                for ((dx, dy), slope) in dx[first..first + count].iter_mut().zip(dy).zip(slopes) {
-                    *dx = if accumulate { *dx + dy * slope } else { dy * slope };
+            with_scratch(slope.terms.len() * LANES, |terms| {
+                for first in (0..dx.len()).step_by(LANES) {
+                    let count = LANES.min(dx.len() - first);
+                    let [x, y] = [x, y].map(|kept| gather(kept, piece * PIECE + first, count));
+                    let dy = gather(Some(dy.unwrap_or(&*dx)), first, count);
+                    let slopes = evaluate(&slope, &x, &y, terms.as_chunks_mut().0);
+                    for ((dx, dy), slope) in dx[first..first + count].iter_mut().zip(dy).zip(slopes) {
+                        *dx = if accumulate { *dx + dy * slope } else { dy * slope };
+                    }
                 }
-            }
+            });
             0.0
         });
     })

@@ -73,11 +73,12 @@ pub(in crate::kernels) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> B
                 y[0] = (parallel::sum(x, f64::from) * scale) as f32;
                 return 0.0;
             }
-            let mut sums = vec![0.0f64; inner];
-            for row in x.chunks_exact(inner) {
-                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
-            }
-            y.iter_mut().zip(&sums).for_each(|(y, sum)| *y = (sum * scale) as f32);
+            parallel::with_sums(inner, |sums| {
+                for row in x.chunks_exact(inner) {
+                    sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+                }
+                y.iter_mut().zip(sums).for_each(|(y, sum)| *y = (*sum * scale) as f32);
+            });
             0.0
         });
     })

@@ -5,6 +5,7 @@
 
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
+use crate::parallel::with_sums;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::SpectralNorm;
@@ -43,20 +44,23 @@ impl Matrix {
 
     /// Sets u to `W v`, scaled to length 1.
     fn left(self, w: &[f32], u: &mut [f32], v: &[f32]) {
-        let products: Vec<f64> = (0..self.rows)
-            .map(|row| self.places(row).zip(v).map(|(at, v)| f64::from(w[at]) * f64::from(*v)).sum())
-            .collect();
-        self.normalize(&products, u);
+        with_sums(self.rows, |products| {
+            for (row, product) in products.iter_mut().enumerate() {
+                *product = self.places(row).zip(v).map(|(at, v)| f64::from(w[at]) * f64::from(*v)).sum();
+            }
+            self.normalize(products, u);
+        });
     }
 
-    /// Returns `W^T u`.
-    fn products(self, w: &[f32], u: &[f32]) -> Vec<f64> {
-        let mut products = vec![0.0; self.columns()];
-        for (row, u) in u.iter().enumerate() {
-            let all = self.places(row).zip(&mut products);
-            all.for_each(|(at, product)| *product += f64::from(w[at]) * f64::from(*u));
-        }
-        products
+    /// Calls `f` with `W^T u`.
+    fn with_products<R>(self, w: &[f32], u: &[f32], f: impl FnOnce(&[f64]) -> R) -> R {
+        with_sums(self.columns(), |products| {
+            for (row, u) in u.iter().enumerate() {
+                let all = self.places(row).zip(&mut *products);
+                all.for_each(|(at, product)| *product += f64::from(w[at]) * f64::from(*u));
+            }
+            f(products)
+        })
     }
 
     /// Writes `from` scaled to length 1, or to a smaller length if `from` is shorter than `eps`.
@@ -91,15 +95,15 @@ pub(in crate::kernels) fn forward(op: &SpectralNorm, operands: &mut Operands<'_>
         let w = w.get();
         if let Some((u, v)) = &mut moving {
             matrix.left(w, u.get(), v.get());
-            let products = matrix.products(w, u.get());
-            matrix.normalize(&products, v.get());
+            matrix.with_products(w, u.get(), |products| matrix.normalize(products, v.get()));
         }
         let (u, v) = match (&mut moving, &resting) {
             (Some((u, v)), _) => (&*u.get(), &*v.get()),
             (None, Some((u, v))) => (u.get(), v.get()),
             (None, None) => return,
         };
-        let sigma: f64 = matrix.products(w, u).iter().zip(v).map(|(product, v)| product * f64::from(*v)).sum();
+        let sigma: f64 = matrix
+            .with_products(w, u, |products| products.iter().zip(v).map(|(product, v)| product * f64::from(*v)).sum());
         let inverse = (1.0 / sigma) as f32;
         if let Some(saved) = &mut saved {
             let saved = saved.get();

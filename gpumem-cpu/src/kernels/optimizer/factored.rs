@@ -2,6 +2,7 @@
 
 use super::scalar::F64;
 use crate::kernels::at_least;
+use crate::parallel::with_sums;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Adafactor;
 use rayon::prelude::*;
@@ -24,8 +25,8 @@ fn approach(mean: &mut f32, towards: f64, share: f64) {
 }
 
 /// Returns the root mean square of `elements` elements, whose squares have these partial sums.
-fn root_mean(sums: Vec<f64>, elements: usize) -> f64 {
-    (sums.into_iter().sum::<f64>() / elements as f64).sqrt()
+fn root_mean(sums: &[f64], elements: usize) -> f64 {
+    (sums.iter().sum::<f64>() / elements as f64).sqrt()
 }
 
 /// The numbers of one step.
@@ -53,8 +54,11 @@ pub(super) fn divide(
     if w.is_empty() {
         return;
     }
-    let sizes = w.par_chunks(PIECE).map(|piece| piece.iter().map(|&x| squared(x)).sum());
-    let size = root_mean(sizes.collect(), w.len());
+    let size = with_sums(w.len().div_ceil(PIECE), |sums| {
+        let pieces = sums.par_iter_mut().zip(w.par_chunks(PIECE));
+        pieces.for_each(|(sum, piece)| *sum = piece.iter().map(|&x| squared(x)).sum());
+        root_mean(sums, w.len())
+    });
     let [F64(share), F64(inverse_root)] = adafactor.corrections(F64(t));
     let step = StepNumbers {
         least: adafactor.least(),
@@ -85,15 +89,18 @@ impl StepNumbers {
     }
 
     fn vector(&self, w: &mut [f32], gradient: &[f32], variances: &mut [f32]) {
-        let pieces = gradient.par_chunks(PIECE).zip(variances.par_chunks_mut(PIECE));
-        let sums = pieces.map(|(gradient, variances)| {
-            let all = gradient.iter().zip(variances).map(|(&g, variance)| {
-                approach(variance, squared(g), self.share);
-                self.scaled(g, f64::from(*variance)).powi(2)
+        let root = with_sums(w.len().div_ceil(PIECE), |sums| {
+            let pieces = gradient.par_chunks(PIECE).zip(variances.par_chunks_mut(PIECE)).zip(sums.par_iter_mut());
+            pieces.for_each(|((gradient, variances), sum)| {
+                let all = gradient.iter().zip(variances).map(|(&g, variance)| {
+                    approach(variance, squared(g), self.share);
+                    self.scaled(g, f64::from(*variance)).powi(2)
+                });
+                *sum = all.sum();
             });
-            all.sum()
+            root_mean(sums, w.len())
         });
-        let factor = self.factor(root_mean(sums.collect(), w.len()));
+        let factor = self.factor(root);
         let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(variances.par_chunks(PIECE));
         pieces.for_each(|((w, gradient), variances)| {
             for ((w, &g), &variance) in w.iter_mut().zip(gradient).zip(variances) {
@@ -118,17 +125,23 @@ impl StepNumbers {
                 columns.iter_mut().zip(sums).for_each(|(column, sum)| approach(column, mean(sum, height), self.share));
             });
         });
-        let estimate = Estimate::new((&*rows, &*columns), [height, width], self.least);
-        let sums = gradient.par_chunks(width).enumerate().map(|(row, gradient)| {
-            let all = gradient.iter().zip(estimate.of_row(row));
-            all.map(|(&g, variance)| self.scaled(g, variance).powi(2)).sum()
-        });
-        let factor = self.factor(root_mean(sums.collect(), w.len()));
-        let lines = w.par_chunks_mut(width).zip(gradient.par_chunks(width)).enumerate();
-        lines.for_each(|(row, (w, gradient))| {
-            for ((w, &g), variance) in w.iter_mut().zip(gradient).zip(estimate.of_row(row)) {
-                self.change(w, factor * self.scaled(g, variance));
-            }
+        with_sums(w.len().div_ceil(matrix), |means| {
+            let estimate = Estimate::new((&*rows, &*columns), [height, width], self.least, means);
+            let root = with_sums(w.len().div_ceil(width), |sums| {
+                let lines = sums.par_iter_mut().zip(gradient.par_chunks(width)).enumerate();
+                lines.for_each(|(row, (sum, gradient))| {
+                    let all = gradient.iter().zip(estimate.of_row(row));
+                    *sum = all.map(|(&g, variance)| self.scaled(g, variance).powi(2)).sum();
+                });
+                root_mean(sums, w.len())
+            });
+            let factor = self.factor(root);
+            let lines = w.par_chunks_mut(width).zip(gradient.par_chunks(width)).enumerate();
+            lines.for_each(|(row, (w, gradient))| {
+                for ((w, &g), variance) in w.iter_mut().zip(gradient).zip(estimate.of_row(row)) {
+                    self.change(w, factor * self.scaled(g, variance));
+                }
+            });
         });
     }
 }
@@ -138,16 +151,23 @@ struct Estimate<'a> {
     rows: &'a [f32],
     columns: &'a [f32],
     /// The mean of the rows' means, for each matrix.
-    means: Vec<f64>,
+    means: &'a [f64],
     height: usize,
     width: usize,
 }
 
 impl<'a> Estimate<'a> {
-    /// Returns the estimates. `least` is a lower bound for the mean of a matrix.
-    fn new((rows, columns): (&'a [f32], &'a [f32]), [height, width]: [usize; 2], least: f64) -> Estimate<'a> {
+    /// Returns the estimates. `least` is a lower bound for the mean of a matrix, which is written to `means`.
+    fn new(
+        (rows, columns): (&'a [f32], &'a [f32]),
+        [height, width]: [usize; 2],
+        least: f64,
+        means: &'a mut [f64],
+    ) -> Estimate<'a> {
         let mean = |rows: &[f32]| rows.iter().copied().map(f64::from).sum::<f64>() / height as f64;
-        let means = rows.par_chunks(height).map(|rows| at_least(least, mean(rows))).collect();
+        let matrices = means.par_iter_mut().zip(rows.par_chunks(height));
+        matrices.for_each(|(to, rows)| *to = at_least(least, mean(rows)));
+        let means = &*means;
         Estimate { rows, columns, means, height, width }
     }
 

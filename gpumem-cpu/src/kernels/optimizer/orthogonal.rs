@@ -3,6 +3,7 @@
 use super::elements::PIECE;
 use crate::kernels::at_least;
 use crate::matrix::{Matrix, MatrixMut, product_parallel, transpose};
+use crate::parallel::with_sums;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Iteration, Muon, matrix};
 use rayon::prelude::*;
@@ -41,17 +42,19 @@ pub(super) fn step(muon: &Muon, (w, gradient): (&mut [f32], &[f32]), shape: Shap
 /// Updates the momentum, writes the matrix to make orthogonal to `to`, and returns the norm of that matrix.
 fn ahead(muon: &Muon, gradient: &[f32], m: &mut [f32], to: &mut [f32]) -> f64 {
     let (kept, rest) = (muon.momentum as f32, (1.0 - muon.momentum) as f32);
-    let pieces = m.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(to.par_chunks_mut(PIECE));
-    let sums = pieces.map(|((m, gradient), to)| {
-        let all = m.iter_mut().zip(gradient).zip(to).map(|((m, &g), to)| {
-            *m = kept * *m + rest * g;
-            *to = if muon.nesterov { rest * g + kept * *m } else { *m };
-            f64::from(*to) * f64::from(*to)
+    with_sums(to.len().div_ceil(PIECE), |sums| {
+        let pieces = m.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(to.par_chunks_mut(PIECE));
+        pieces.zip(sums.par_iter_mut()).for_each(|(((m, gradient), to), sum)| {
+            let all = m.iter_mut().zip(gradient).zip(to).map(|((m, &g), to)| {
+                *m = kept * *m + rest * g;
+                *to = if muon.nesterov { rest * g + kept * *m } else { *m };
+                f64::from(*to) * f64::from(*to)
+            });
+            *sum = all.sum::<f64>();
         });
-        all.sum::<f64>()
-    });
-    // The sum runs in the order of the pieces, so it does not depend on which thread computed which.
-    sums.collect::<Vec<f64>>().into_iter().sum::<f64>().sqrt()
+        // The sum runs in the order of the pieces, so it does not depend on which thread computed which.
+        sums.iter().sum::<f64>().sqrt()
+    })
 }
 
 /// Computes `next = a x + (b G + c G G) x` with `G = x x^T`. `x` has the shape [`side`, `length`].

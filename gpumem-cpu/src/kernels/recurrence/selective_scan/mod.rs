@@ -455,6 +455,9 @@ pub(in crate::kernels) fn backward(op: &SelectiveScan, operands: &mut Operands<'
     })
 }
 
+/// The gradients of u and delta of some samples, and the memory for their shares in the other gradients.
+type Samples<'g> = ([Option<MatrixMut<'g>>; 2], &'g mut [f32]);
+
 /// Computes the gradients of u and delta, and the shares of samples and groups in the other gradients.
 fn walk_back<'g>(
     inputs: &Inputs,
@@ -467,22 +470,27 @@ fn walk_back<'g>(
     let Sizes { steps, channels, .. } = sizes;
     let row = steps * channels;
     let adds = [&*du, &*ddelta].map(|gradient| gradient.as_ref().is_some_and(|gradient| gradient.accumulate));
-    let matrices = |gradient: &'g mut Option<Gradient>| {
-        gradient.as_mut().map(|gradient| gradient.target.get().chunks_exact_mut(row))
+    let whole = |gradient: &'g mut Option<Gradient>| {
+        gradient.as_mut().map(|gradient| {
+            let data = gradient.target.get();
+            let rows = data.len() / channels;
+            MatrixMut::new(data, rows, channels, channels)
+        })
     };
-    let (mut du, mut ddelta) = (matrices(du), matrices(ddelta));
-    let matrix = |data: Option<&'g mut [f32]>| data.map(|data| MatrixMut::new(data, steps, channels, channels));
     let each = borders + sums + da + dskip;
-    let made = shares.chunks_exact_mut(each).map(|share| {
-        let (sums, share) = share[borders..].split_at_mut(sums);
+    let samples = shares.len() / each;
+    let cut_samples = |([du, ddelta], shares): Samples<'g>, samples: usize| {
+        let cut = |gradient: Option<MatrixMut<'g>>| gradient.map(|matrix| matrix.split_rows(samples * steps)).unzip();
+        let ((du, other_du), (ddelta, other_ddelta)) = (cut(du), cut(ddelta));
+        let (shares, other_shares) = shares.split_at_mut(samples * each);
+        (([du, ddelta], shares), ([other_du, other_ddelta], other_shares))
+    };
+    let all = ([whole(du), whole(ddelta)], shares);
+    for_heads(0..samples, all, &cut_samples, &|sample, ([du, ddelta], share): Samples<'g>| {
+        let (sums, share) = share.split_at_mut(borders).1.split_at_mut(sums);
         let (da, dskip) = share.split_at_mut(da);
-        let [du, ddelta] = [&mut du, &mut ddelta].map(|chunks| matrix(chunks.as_mut().and_then(Iterator::next)));
-        Made { du, ddelta, sums, da, dskip }
-    });
-    let made: Vec<Made<'g>> = made.collect();
-    made.into_par_iter().enumerate().for_each(|(sample, made)| {
         let cut = |made: Made<'g>, groups: usize| made.split(groups, &sizes);
-        for_heads(0..sizes.groups(), made, &cut, &|group, made| {
+        for_heads(0..sizes.groups(), Made { du, ddelta, sums, da, dskip }, &cut, &|group, made| {
             let (group, dy) = (inputs.group(sample, group), &dy[sample * row..][..row]);
             with_lanes(room_back(&sizes), |room| wide(Back { group: &group, dy, steps, room, made, adds }));
         });
