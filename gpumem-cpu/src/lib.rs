@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `arena` | owns the one allocation and gives the only access to its bytes |
 //! | `operands` | checks an operation's tensors once and returns slices that cannot overlap |
-//! | `matrix`, `parallel` | compute products with `gemm-f32` and reductions with `rayon`, both split at fixed points |
+//! | `matrix`, `parallel` | compute products with the kernels of `gemm-f32`, and reductions with `rayon`, both split at fixed points |
 //! | `simd` | selects the widest vector instructions of the machine at run time |
 //! | `kernels` | implement one operation per file, forward and backward |
 //! | `load`, `session` | turn a program into a list of kernels, and run that list |
@@ -68,9 +68,11 @@
 //!
 //! # Memory outside the arena
 //!
-//! These values are in host buffers, which grow to the largest operation and are reused from step to step:
+//! These values are in host buffers, which grow to the largest operation and are reused from step to step. After the first steps, a step
+//! allocates nothing, but for the queue of `rayon` (1.5 KiB for every 63 steps on one thread), and for operations that the user declared:
 //!
-//! * unfolded images and packed blocks of matrix products;
+//! * blocks of images with their padding (512 KiB a thread, or what 192 positions need), or unfolded ones, and packed blocks of products;
+//! * the turned weight of a convolution, for its gradient;
 //! * samples of small maps that form one product (4 MiB unfolded, plus the product's input and output);
 //! * partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight);
 //! * a clipped gradient, and a slice and the weight of a convolution of volumes;

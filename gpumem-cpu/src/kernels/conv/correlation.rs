@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A convolution gathers forward and scatters its gradient. A transposed convolution scatters forward and gathers its gradient. In both, the weight
-//! is [position channels, image channels / groups, kernel]. Images are unfolded in blocks into a matrix of C * kernel rows, with a column for each
-//! position.
+//! is [position channels, image channels / groups, kernel]. [`Direct`] sums read the image itself. Other images are unfolded in blocks into a matrix
+//! of C * kernel rows, with a column for each position.
 
+use crate::kernels::conv::direct::Direct;
 use crate::kernels::conv::small_map_conv::Joined;
 use crate::kernels::movement::window::Window;
 use crate::matrix::{Matrix, MatrixMut, product, transpose};
@@ -38,22 +39,33 @@ pub(in crate::kernels) struct Correlation {
     images: usize,
     /// Position channels of a group.
     positions: usize,
+    /// The number of samples and groups.
+    tasks: usize,
     /// An implementation for several samples at once. `None` if one sample at a time is better.
     joined: Option<Joined>,
+    /// The sums that gather and weigh without an unfolded image. `None` if unfolding is better.
+    gathers: Option<Direct>,
+    /// The sums that scatter without an unfolded image. `None` if unfolding is better.
+    scatters: Option<Direct>,
 }
 
 impl Correlation {
     /// Returns the products for a batch of `samples`. `channels` are those of a group's images and positions.
     pub(in crate::kernels) fn new(window: Window, groups: usize, channels: [usize; 2], samples: usize) -> Correlation {
         let joined = if groups == 1 { Joined::new(&window, channels, samples) } else { None };
-        let [images, positions] = channels;
-        Correlation { window, groups, images, positions, joined }
+        let ([images, positions], tasks) = (channels, samples.saturating_mul(groups));
+        let is_single = images == 1 && positions == 1;
+        let is_direct = joined.is_none() && !window.is_pointwise() && (is_single || window.positions_area() > FEW);
+        let gathers = if is_direct { Direct::gather(&window, images, tasks) } else { None };
+        let scatters = if is_direct { Direct::scatter(&window, positions, tasks) } else { None };
+        Correlation { window, groups, images, positions, tasks, joined, gathers, scatters }
     }
 
     /// Returns this correlation with another number of position channels in each group.
     pub(in crate::kernels) fn with_positions(&self, positions: usize) -> Correlation {
         let joined = self.joined.as_ref().map(|joined| joined.with_positions(positions));
-        Correlation { positions, joined, ..self.clone() }
+        let scatters = self.scatters.as_ref().and_then(|_| Direct::scatter(&self.window, positions, self.tasks));
+        Correlation { positions, joined, scatters, ..self.clone() }
     }
 
     /// Returns the rows of the unfolded image of a group.
@@ -161,8 +173,8 @@ impl Correlation {
             let image = &images[task * self.images * image_area..][..self.images * image_area];
             let weight = &weight[group * self.positions * depth..][..self.positions * depth];
             let bias = bias.map(|bias| &bias[group * self.positions..][..self.positions]);
-            if self.is_depthwise() {
-                return self.gather_plane(image, weight, bias, out, add);
+            if let Some(direct) = &self.gathers {
+                return direct.sum(image, weight, bias, MatrixMut::new(out, self.positions, area, area), add);
             }
             let weight = Matrix::new(weight, self.positions, depth, depth);
             let rows = self.block(depth, tasks);
@@ -226,21 +238,6 @@ impl Correlation {
         });
     }
 
-    fn gather_plane(&self, image: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], add: bool) {
-        let bias = bias.map_or(0.0, |bias| bias[0]);
-        parallel::store(out, add, |_| bias);
-        let step = self.window.stride[1];
-        for (k, w) in weight.iter().enumerate() {
-            self.tap(k, |positions, pixel| {
-                let (out, image) = (&mut out[positions], &image[pixel..]);
-                match step {
-                    1 => out.iter_mut().zip(image).for_each(|(y, x)| *y += w * x),
-                    _ => out.iter_mut().zip(image.iter().step_by(step)).for_each(|(y, x)| *y += w * x),
-                }
-            });
-        }
-    }
-
     /// Scatters: see the [module](self).
     pub(in crate::kernels) fn scatter(
         &self,
@@ -253,6 +250,9 @@ impl Correlation {
     ) {
         if let Some(joined) = &self.joined {
             return joined.scatter(positions, weight, bias, out, add, scratch);
+        }
+        if let Some(direct) = &self.scatters {
+            return self.scatter_direct(direct, (positions, weight, bias), out, add, scratch);
         }
         let (area, image_area, depth) = (self.window.positions_area(), self.window.image_area(), self.depth());
         let tasks = out.len() / (self.images * image_area);
@@ -275,6 +275,36 @@ impl Correlation {
                     self.scatter_channels(positions, weight, first, out);
                 }
             });
+        });
+    }
+
+    /// Scatters as the sums of a convolution of the positions, with the weight's channels exchanged and its elements in reverse order.
+    fn scatter_direct(
+        &self,
+        direct: &Direct,
+        (positions, weight, bias): (&[f32], &[f32], Option<&[f32]>),
+        out: &mut [f32],
+        add: bool,
+        scratch: &mut Vec<f32>,
+    ) {
+        let (area, image_area, taps) =
+            (self.window.positions_area(), self.window.image_area(), self.window.kernel_area());
+        let (group_weight, row) = (self.positions * self.depth(), self.positions * taps);
+        let turned = grown(scratch, weight.len());
+        turned.par_chunks_exact_mut(row).enumerate().for_each(|(number, row)| {
+            let (group, image) = (number / self.images, number % self.images);
+            let from = &weight[group * group_weight..][..group_weight];
+            for (to, from) in row.chunks_exact_mut(taps).zip(from.chunks_exact(self.depth())) {
+                to.iter_mut().rev().zip(&from[image * taps..]).for_each(|(to, from)| *to = *from);
+            }
+        });
+        let turned = &*turned;
+        out.par_chunks_mut(self.images * image_area).enumerate().for_each(|(task, out)| {
+            let group = task % self.groups;
+            let positions = &positions[task * self.positions * area..][..self.positions * area];
+            let bias = bias.map(|bias| &bias[group * self.images..][..self.images]);
+            let weight = &turned[group * group_weight..][..group_weight];
+            direct.sum(positions, weight, bias, MatrixMut::new(out, self.images, image_area, image_area), add);
         });
     }
 
@@ -331,9 +361,6 @@ impl Correlation {
             return joined.weigh(images, positions, out, add, scratch);
         }
         let samples = positions.len() / (self.groups * self.positions * self.window.positions_area());
-        if self.is_depthwise() {
-            return self.weigh_planes(images, positions, samples, out, add);
-        }
         let parts = (PARTIALS / out.len()).clamp(1, TASKS).min(samples);
         let each = samples.div_ceil(parts);
         if each == samples {
@@ -377,6 +404,15 @@ impl Correlation {
         out.par_chunks_mut(self.positions * depth).enumerate().for_each(|(group, out)| {
             out.par_chunks_mut(channels * depth).enumerate().for_each(|(part, out)| {
                 let rows = part * channels..part * channels + out.len() / depth;
+                if let Some(direct) = &self.gathers {
+                    for sample in samples.clone() {
+                        let map = sample * self.groups + group;
+                        let image = &images[map * self.images * image_area..][..self.images * image_area];
+                        let positions = &positions[(map * self.positions + rows.start) * area..][..rows.len() * area];
+                        direct.weigh(image, positions, out, add || sample > samples.start);
+                    }
+                    return;
+                }
                 with_scratch(scratch, |scratch| {
                     for sample in samples.clone() {
                         let map = sample * self.groups + group;
@@ -402,30 +438,6 @@ impl Correlation {
             });
         });
     }
-
-    fn weigh_planes(&self, images: &[f32], positions: &[f32], samples: usize, out: &mut [f32], add: bool) {
-        let (area, image_area) = (self.window.positions_area(), self.window.image_area());
-        let step = self.window.stride[1];
-        out.par_chunks_mut(self.window.kernel_area()).enumerate().for_each(|(channel, out)| {
-            parallel::store(out, add, |k| {
-                let mut sum = 0.0;
-                for sample in 0..samples {
-                    let map = sample * self.groups + channel;
-                    let image = &images[map * image_area..][..image_area];
-                    let positions = &positions[map * area..][..area];
-                    self.tap(k, |range, pixel| {
-                        let (positions, image) = (&positions[range], &image[pixel..]);
-                        let term = |p: f32, x: f32| f64::from(p) * f64::from(x);
-                        sum += match step {
-                            1 => parallel::sum_of_pairs(positions, &image[..positions.len()], term),
-                            _ => positions.iter().zip(image.iter().step_by(step)).map(|(&p, &x)| term(p, x)).sum(),
-                        };
-                    });
-                }
-                sum as f32
-            });
-        });
-    }
 }
 
 /// Sums each channel, which is the gradient of a bias: `out[c] (+)= sum over b and the plane of map[b, c]`.
@@ -436,4 +448,111 @@ pub(in crate::kernels) fn channel_sums(map: &[f32], area: usize, out: &mut [f32]
         let sum: f64 = planes.map(|plane| parallel::sum(plane, f64::from)).sum();
         *out = if add { *out } else { 0.0 } + sum as f32;
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::conv::direct::TERMS;
+    use gpumem_core::program::ops;
+
+    /// Groups, channels of a group's images and positions, image, kernel, stride, padding, dilation.
+    type Case = ([usize; 3], [u64; 2], [u64; 2], [u64; 2], [u64; 2], [u64; 2]);
+
+    const CASES: [Case; 14] = [
+        ([1, 3, 13], [40, 37], [3, 3], [1, 1], [1, 1], [1, 1]),
+        ([1, 5, 7], [19, 23], [3, 3], [1, 1], [0, 0], [1, 1]),
+        ([1, 2, 9], [33, 18], [5, 5], [1, 1], [2, 2], [1, 1]),
+        ([2, 3, 4], [17, 31], [3, 3], [1, 1], [1, 1], [1, 1]),
+        ([6, 1, 1], [30, 29], [7, 7], [1, 1], [3, 3], [1, 1]),
+        ([5, 1, 2], [21, 21], [3, 3], [1, 1], [1, 1], [1, 1]),
+        ([3, 1, 1], [21, 20], [3, 3], [2, 2], [1, 1], [1, 1]),
+        ([1, 3, 8], [38, 39], [7, 7], [2, 2], [3, 3], [1, 1]),
+        ([1, 4, 6], [26, 31], [3, 2], [3, 2], [1, 0], [1, 1]),
+        ([1, 2, 5], [24, 27], [3, 3], [1, 1], [2, 4], [2, 3]),
+        ([1, 2, 3], [40, 63], [3, 3], [4, 6], [2, 4], [2, 4]),
+        ([1, 3, 4], [9, 12], [3, 1], [1, 1], [4, 3], [1, 1]),
+        ([1, 4, 4], [22, 24], [1, 1], [2, 2], [0, 0], [1, 1]),
+        ([1, 70, 3], [12, 12], [3, 3], [1, 1], [1, 1], [1, 1]),
+    ];
+    const SAMPLES: usize = 3;
+
+    fn numbers(count: usize, factor: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * factor) % 2039) as f32 / 2039.0 - 0.4).collect()
+    }
+
+    /// Returns the sums of a case, and those over unfolded images.
+    fn both(&(of_group, image, kernel_size, stride, padding, dilation): &Case) -> [Correlation; 2] {
+        let axis = |axis: usize| {
+            (image[axis] + 2 * padding[axis] - dilation[axis] * (kernel_size[axis] - 1) - 1) / stride[axis] + 1
+        };
+        let window = ops::Window { kernel_size, stride, padding, dilation };
+        let window = Window::new([image, [axis(0), axis(1)]], &window).unwrap();
+        let [groups, images, positions] = of_group;
+        let direct = Correlation::new(window, groups, [images, positions], SAMPLES);
+        assert!(direct.gathers.is_some() && direct.scatters.is_some() == (stride == [1, 1]), "{image:?}");
+        let unfolded = Correlation { gathers: None, scatters: None, joined: None, ..direct.clone() };
+        [direct, unfolded]
+    }
+
+    fn close(case: &Case, what: &str, found: &[f32], expected: &[f32]) {
+        let scale = expected.iter().fold(0f32, |scale, x| scale.max(x.abs()));
+        for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+            assert!((a - b).abs() <= 2e-6 * scale, "{case:?}, {what}, element {i}: {a} instead of {b}");
+        }
+    }
+
+    /// Direct sums read nothing that an earlier operation left in scratch memory, at the ends of rows and planes neither.
+    #[test]
+    fn direct_sums_agree_with_sums_over_unfolded_images() {
+        for case in &CASES {
+            let [direct, unfolded] = both(case);
+            let [image, position] = [direct.window.image_area(), direct.window.positions_area()];
+            let (images, positions) = (direct.groups * direct.images, direct.groups * direct.positions);
+            let [image, position] = [image * images * SAMPLES, position * positions * SAMPLES];
+            let weight = numbers(positions * direct.depth(), 11);
+            let of_positions = numbers(position, 7);
+            let (bias, scratch) = (numbers(images.max(positions), 301), &mut Vec::new());
+            let spoil = || with_scratch(1 << 20, |scratch| scratch.fill(f32::NAN));
+            for add in [false, true] {
+                let [mut found, mut expected] = [(); 2].map(|()| numbers(position, 2));
+                let map = numbers(image, 5);
+                spoil();
+                direct.gather(&map, &weight, Some(&bias[..positions]), &mut found, add, scratch);
+                unfolded.gather(&map, &weight, Some(&bias[..positions]), &mut expected, add, scratch);
+                close(case, "gather", &found, &expected);
+                let [mut found, mut expected] = [(); 2].map(|()| numbers(image, 2));
+                spoil();
+                direct.scatter(&of_positions, &weight, Some(&bias[..images]), &mut found, add, scratch);
+                unfolded.scatter(&of_positions, &weight, Some(&bias[..images]), &mut expected, add, scratch);
+                close(case, "scatter", &found, &expected);
+                let [mut found, mut expected] = [(); 2].map(|()| numbers(weight.len(), 2));
+                spoil();
+                direct.weigh(&map, &of_positions, &mut found, add, scratch);
+                unfolded.weigh(&map, &of_positions, &mut expected, add, scratch);
+                close(case, "weigh", &found, &expected);
+            }
+        }
+    }
+
+    /// Sums of 2,880 terms against sums in double precision: the error is within the bound of sums in blocks of 512 terms.
+    #[test]
+    fn direct_sums_round_as_blocks_do() {
+        let case = ([1, 320, 5], [11, 11], [3, 3], [1, 1], [0, 0], [1, 1]);
+        let [direct, _] = both(&case);
+        let (image, weight) = (numbers(320 * 121, 607), numbers(5 * direct.depth(), 1013));
+        let mut found = vec![0.0; 5 * 81];
+        let one = Correlation { tasks: 1, ..direct.clone() };
+        one.gather(&image, &weight, None, &mut found, false, &mut Vec::new());
+        for (at, found) in found.iter().enumerate() {
+            let (p, y, x) = (at / 81, at / 9 % 9, at % 9);
+            let term = |k: usize| {
+                let (c, ky, kx) = (k / 9, k / 3 % 3, k % 3);
+                f64::from(weight[p * direct.depth() + k]) * f64::from(image[c * 121 + (y + ky) * 11 + x + kx])
+            };
+            let (sum, size) = (0..direct.depth()).map(term).fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()));
+            let error = (f64::from(*found) - sum).abs();
+            assert!(error <= (TERMS + 6) as f64 * f64::from(f32::EPSILON) / 2.0 * size, "{found} instead of {sum}");
+        }
+    }
 }
