@@ -28,6 +28,7 @@ use gpumem_core::memory::budget::Line;
 use gpumem_import::weights::Tensors;
 use gpumem_language::source::{Mistake, Overrides, declared};
 use samples::Samples;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The result of a check, from the best to the worst.
@@ -87,7 +88,7 @@ fn planned(network: &Network) -> Result<Verdict, Failure> {
         return Ok(Verdict::Passed);
     }
     let built = Built { networks: vec![network.clone()], ..Built::default() };
-    let found = answers(built, &Fit::default())?;
+    let found = answers(built, BTreeMap::new(), &Fit::default())?;
     say(fit::table::text(&found).trim_end());
     let refused = found.answers.iter().any(|answer| answer.left().is_err());
     Ok(if refused { Verdict::Failed } else { Verdict::Passed })
