@@ -39,7 +39,7 @@ fn keeps_size(lift: &Lift<'_>, node: &Node) -> bool {
         Argument::Floats(factors) => factors.iter().all(|factor| *factor == 1.0),
         _ => true,
     };
-    input == node.outputs.first().map(|&output| &lift.model.values[output].shape) && factors.all(|it| is_one(it))
+    input == node.outputs.first().map(|&output| &lift.model.values[output].shape) && factors.all(is_one)
 }
 
 /// The most elements of windows that overlap.
