@@ -69,9 +69,34 @@ fn tensors_are_written_as_the_network_has_them() {
     let bytes = std::fs::read(&path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(file.tensor("scale.0.weight").unwrap().shape(), [1, 3]);
+    // A name that the network does not have, as that of a bias whose layer is tied, is no name.
+    let plan = Plan::new(&lifted, &renamed, [("factor", &[3][..])]);
+    assert!(Tensors::open(&small(), &plan, false).unwrap().all().iter().any(|tensor| tensor.name == "factor"));
     // A shape of another number of elements is not that of this tensor.
     assert_eq!(file.tensor("bn.weight").unwrap().shape(), [4]);
     assert!(file.tensor("factor").is_err());
+}
+
+/// Example inputs are an archive inside of the archive, which is not taken for the whole: that depends on the length of the name.
+#[test]
+fn an_archive_inside_of_another_is_a_record() {
+    let model = Pt2::open(&file("in_parts.pt2")).unwrap().model(None, &[]).unwrap();
+    assert_eq!(model.outputs.len(), 2);
+}
+
+/// A network may have a tied tensor under another of its names.
+#[test]
+fn tied_tensors_have_the_name_of_the_network() {
+    let model = Pt2::open(&small()).unwrap().model(None, &[]).unwrap();
+    let lifted = lift(&model, &Batch::follow(&model).unwrap());
+    let named = |shapes: &[(&str, &[u64])]| {
+        let tensors = Tensors::open(&small(), &Plan::new(&lifted, &[], shapes.iter().copied()), false).unwrap();
+        let names = tensors.all().iter().map(|tensor| tensor.name.clone());
+        names.filter(|name| ["embed.weight", "head.weight"].contains(&&name[..])).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&[("head.weight", &[5, 4])]), ["head.weight"]);
+    assert_eq!(named(&[("embed.weight", &[5, 4])]), ["embed.weight"]);
+    assert_eq!(named(&[("embed.weight", &[5, 4]), ("head.weight", &[5, 4])]), ["embed.weight"]);
 }
 
 /// A buffer that the network has as a table is written once, with the numbers of the table; as a parameter, it needs numbers that are loaded.
@@ -113,8 +138,11 @@ fn nothing_is_left_of_what_cannot_be_written() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// Returns the shape and the bits of each tensor that a network loads, as f32.
-fn loaded(model: &Path, is_for_inference: bool) -> Result<BTreeMap<String, (Vec<u64>, Vec<u8>)>, Error> {
+/// The shape and the bits of each tensor, as f32.
+type Loaded = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
+
+/// Returns the tensors that a network loads.
+fn loaded(model: &Path, is_for_inference: bool) -> Result<Loaded, Error> {
     let read = open(model, is_for_inference)?;
     let lifted = lift(&read, &Batch::follow(&read).unwrap());
     let mut tensors = Tensors::open(model, &Plan::new(&lifted, &[], []), is_for_inference)?;

@@ -93,14 +93,18 @@ fn other_outputs_and_cards_that_do_not_fit_fail() {
 fn a_model_without_samples_is_not_compared() {
     let _alone = alone();
     let (path, source) = new("unchecked.rs");
-    let (told, code) = check(&[&with_weights("small.pt2"), "-o", &source]);
+    let (told, code) = check(&[&with_weights("vision.external.onnx"), "-o", &source]);
     assert_eq!(code, 2, "{told}");
-    assert!(told.contains("small.samples.safetensors; `scripts/export.py` writes it, or, in Python:"), "{told}");
     assert!(
-        told.contains(r#"save_file({"input.0": x, "output.0": y.detach()}, "small.samples.safetensors")"#),
+        told.contains("vision.external.samples.safetensors; `scripts/export.py` writes it, or, in Python:"),
         "{told}"
     );
+    let line = r#"save_file({"input.0": x, "output.0": y.detach()}, "vision.external.samples.safetensors")"#;
+    assert!(told.contains(line), "{told}");
     assert!(path.exists());
+    let (told, code) = check(&[&with_weights("in_parts.pt2"), "--partial"]);
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("outputs were not compared: the network is written in parts"), "{told}");
     let message = failure(&["import", &with_weights("small.pt2"), "--samples", "some.safetensors"]);
     assert!(message.contains("--check"), "{message}");
 }
@@ -175,7 +179,7 @@ fn outputs_are_written_all_or_none() {
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "mine");
     let output = gpumem(&["import", &model, "--weights", &to, "-o", &source, "--force"]);
     let told = text(&output.stderr);
-    assert!(output.status.success() && told.contains("wrote 8 tensors to ") && told.contains(" lines to "), "{told}");
+    assert!(output.status.success() && told.contains("wrote 9 tensors to ") && told.contains(" lines to "), "{told}");
     assert!(weights.exists() && std::fs::read_to_string(&old).unwrap().contains("pub struct Vision;"));
 }
 

@@ -50,7 +50,7 @@ enum Origin {
 /// The elements of a file, whatever its format.
 enum Elements {
     Pt2(pt2::Elements),
-    Onnx(onnx::Elements),
+    Onnx(Box<onnx::Elements>),
 }
 
 impl Elements {
@@ -64,7 +64,8 @@ impl Elements {
 }
 
 impl Tensors {
-    /// Opens the parameters and running statistics of a model. Tied tensors are there once, under the name of the first one.
+    /// Opens the parameters and running statistics of a model. Tied tensors are there once, under the name that the network has, or of the
+    /// first one.
     ///
     /// `is_for_inference` is that of [`open`](crate::open).
     ///
@@ -78,11 +79,13 @@ impl Tensors {
             }
             false => {
                 let (model, elements) = Onnx::open(path)?.for_inference(is_for_inference).elements()?;
-                (model, Elements::Onnx(elements))
+                (model, Elements::Onnx(Box::new(elements)))
             }
         };
-        let loaded = model.state.iter().filter(|state| state.tied_to.is_none() && is_loaded(state, plan));
-        let mut all = loaded.map(|state| tensor(state, &model, path, plan)).collect::<Result<Vec<Tensor>, Error>>()?;
+        let loaded =
+            model.state.iter().enumerate().filter(|(_, state)| state.tied_to.is_none() && is_loaded(state, plan));
+        let read = |(index, _)| tensor(index, &model, path, plan);
+        let mut all = loaded.map(read).collect::<Result<Vec<Tensor>, Error>>()?;
         all.extend(plan.tables.iter().map(|(key, shape, numbers)| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|&number| (number as f32).to_le_bytes()).collect();
             Tensor {
@@ -220,7 +223,16 @@ fn is_loaded(state: &State, plan: &Plan) -> bool {
     }
 }
 
-fn tensor(state: &State, model: &Model, path: &Path, plan: &Plan) -> Result<Tensor, Error> {
+/// Returns the key of a state by which the network has it: its own, or that of a state that is tied to it.
+fn key<'m>(index: usize, model: &'m Model, plan: &Plan) -> &'m str {
+    let own = &model.state[index].key;
+    let tied = model.state.iter().filter(|state| state.tied_to == Some(index));
+    let named = tied.map(|state| &state.key).find(|key| plan.has(key)).filter(|_| !plan.has(own));
+    named.unwrap_or(own)
+}
+
+fn tensor(index: usize, model: &Model, path: &Path, plan: &Plan) -> Result<Tensor, Error> {
+    let (state, key) = (&model.state[index], key(index, model, plan));
     let value = &model.values[state.value];
     let stored = match value.dtype {
         Dtype::F32 => Stored::F32,
@@ -234,11 +246,11 @@ fn tensor(state: &State, model: &Model, path: &Path, plan: &Plan) -> Result<Tens
             ));
         }
     };
-    let name = plan.name(&state.key);
+    let name = plan.name(key);
     let size = |size: u64| usize::try_from(size).ok();
     let bytes = value.elements().and_then(|elements| elements.checked_mul(value.dtype.bytes())).and_then(size);
     let columns = match value.shape[..] {
-        [_, columns] if plan.is_transposed(&state.key) => size(columns),
+        [_, columns] if plan.is_transposed(key) => size(columns),
         _ => None,
     };
     let shape = if columns.is_some() { value.shape.iter().rev().copied().collect() } else { value.shape.clone() };

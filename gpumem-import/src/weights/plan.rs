@@ -38,9 +38,10 @@ impl Plan {
         }
     }
 
-    /// Returns the name in the network of a tensor of the state dict.
+    /// Returns the name in the network of a tensor of the state dict. A name that the network turns out not to have is none.
     pub(super) fn name(&self, key: &str) -> String {
-        self.names.get(key).cloned().unwrap_or_else(|| key.to_string())
+        let renamed = self.names.get(key).filter(|name| self.shapes.is_empty() || self.shapes.contains_key(&name[..]));
+        renamed.cloned().unwrap_or_else(|| key.to_string())
     }
 
     /// True if the network has this matrix of the state dict transposed.

@@ -57,8 +57,20 @@ class Tagger(nn.Module):
         return self.fc(self.gru(self.lstm(self.embed(tokens))[0])[0])
 
 
+class Parts(nn.Module):
+    """A module that the language has, and an operation that it does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def forward(self, x):
+        return self.body(x), torch.special.bessel_j0(x)
+
+
 def main():
     torch.manual_seed(1)
+    torch.export.save(torch.export.export(Parts(), (torch.randn(2, 4),)), HERE / "in_parts.pt2")
     for name, model, x in [("vision", Vision(), torch.randn(3, 2, 6, 6)), ("tagger", Tagger(), torch.randint(0, 11, (3, 8)))]:
         with torch.no_grad():
             for tensor in model.state_dict().values():
