@@ -3,7 +3,7 @@
 //! The macro finds them, cheapest first. Which one runs is the answer of [`choose_level`]: in the macro and the command if batch and cards are
 //! known there, and in const evaluation otherwise. That plans one level after the other until one fits. Those after it are not planned at all.
 
-use super::budget::{Budget, Line, Plan, fitting_plan, plan_within, skipped_plan};
+use super::budget::{Budget, Line, Plan, PlanError, bounds_at, fitting_plan, plan_within, skipped_plan};
 use super::refusal::limit;
 use super::tables::Tables;
 use super::target_cards::TargetCards;
@@ -141,6 +141,49 @@ pub const fn check_budget<const N: usize>(
     text.bytes(given);
     text.text(": give it a larger share");
     panic!("{}", text.as_str())
+}
+
+/// The size of the arena of one step at one batch, as exactly as a question needs it. A bound or a quick packing usually tells if it fits.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaSize {
+    /// Bytes that no packing goes below.
+    at_least: u64,
+    /// Bytes of a quick packing, which the best one is not above.
+    at_most: u64,
+    /// The budget of the best packing. `None` before a question needed it.
+    budget: Option<Budget>,
+}
+
+impl ArenaSize {
+    /// Returns the size of an arena at a batch between two bounds.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn of(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<ArenaSize, PlanError> {
+        let [at_least, at_most] = bounds_at(tables, batch, precision)?;
+        Ok(ArenaSize { at_least, at_most, budget: None })
+    }
+
+    /// Returns the budget. `plan` is called if it is not known yet.
+    ///
+    /// # Errors
+    /// That of `plan`.
+    pub fn budget(&mut self, plan: impl FnOnce() -> Result<Budget, PlanError>) -> Result<Budget, PlanError> {
+        match self.budget {
+            Some(budget) => Ok(budget),
+            None => Ok(*self.budget.insert(plan()?)),
+        }
+    }
+
+    /// True if the arena has at most `room` bytes. `plan` is called if the bounds do not tell.
+    pub fn fits(&mut self, room: u64, plan: impl FnOnce() -> Result<Budget, PlanError>) -> bool {
+        match self.budget {
+            Some(budget) => budget[Line::Arena] <= room,
+            None if self.at_least > room => false,
+            None if self.at_most <= room => true,
+            None => self.budget(plan).is_ok_and(|budget| budget[Line::Arena] <= room),
+        }
+    }
 }
 
 #[cfg(test)]

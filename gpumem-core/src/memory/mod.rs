@@ -7,7 +7,6 @@
 //! | [`levels`] | the choice among several programs of a step |
 //! | [`plan`] | offsets for tensors by live range |
 //! | [`budget`] | bytes by purpose, and their sum |
-//! | [`arena`] | sizes of arenas, as exactly as a question needs them |
 //! | [`place`] | the place of each tensor in the arena or in host memory |
 //! | [`layout::channels_last_weights`] | weights with another layout there than the host has |
 //! | [`layout::channels_last`] | the choice of tensors that are stored channels last |
@@ -15,7 +14,6 @@
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 
-pub mod arena;
 pub mod budget;
 mod bytes;
 mod compiled;

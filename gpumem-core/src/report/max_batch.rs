@@ -1,7 +1,7 @@
 //! The largest batch that fits a card.
 
-use crate::memory::arena::ArenaSize;
 use crate::memory::budget::{Budget, PlanError, budget_at};
+use crate::memory::levels::ArenaSize;
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 use alloc::collections::BTreeMap;

@@ -8,7 +8,7 @@
 //! trains are in the network, as they need gradients and optimizer state in any case.
 //!
 //! A missing operation may become a part of a fused layer together with its neighbours, as the softmax of attention does. Then less is kept
-//! than each operation alone would keep. So a stand-in takes the place of the neighbours too, as far as [`region`] says.
+//! than each operation alone would keep. So a stand-in takes the place of the neighbours too, as far as `region` says.
 
 mod region;
 

@@ -2,9 +2,8 @@
 
 use crate::lower::schedule::recompute::{RecomputeLevel, Search, time_again};
 use crate::lower::{Blueprint, LowerError, OwnedTables, Sizes, tables};
-use crate::memory::arena::ArenaSize;
 use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at, lower_bound_at, pack_within};
-use crate::memory::levels::{NOT_PACKED, available_within, choose_level, fits};
+use crate::memory::levels::{ArenaSize, NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
 use crate::program::Program;
 use crate::program::cost::flops;
