@@ -2,7 +2,8 @@
 //!
 //! | part | runs | purpose |
 //! | --- | --- | --- |
-//! | [`pack_slice`] | natively | packs with all means, in the macro and in the command |
+//! | [`pack_slice`] | natively | packs what is compiled, in the macro and in the command, which must agree |
+//! | [`pack_slice_thoroughly`] | natively | packs for seconds, where no compiler has to find the same offsets |
 //! | [`AddressOrders`] | natively | turns packings into orders of addresses, which generated code has |
 //! | [`replay`] | in const evaluation | places tensors in such an order |
 //! | [`pack`](pack()) | in const evaluation | packs at sizes that the macro could not know |
@@ -14,6 +15,7 @@
 mod address_order;
 mod bound;
 mod bucket_sort;
+mod canonical;
 mod carry;
 pub(in crate::memory) mod choose;
 mod native_stack;
@@ -22,6 +24,7 @@ mod repair;
 mod search;
 mod sink;
 mod stack;
+mod thorough;
 mod verify;
 
 use alloc::vec;
@@ -33,6 +36,7 @@ pub use carry::{AddressOrders, OwnedOrder};
 pub use pack::pack;
 pub(in crate::memory) use search::size_bounds;
 pub use search::{pack_slice, pack_slice_within};
+pub use thorough::{THOROUGH, pack_slice_thoroughly};
 
 /// The alignment of every offset and every size in an arena, in bytes.
 pub const ALIGNMENT: u64 = 256;
@@ -88,7 +92,7 @@ pub struct PackedRanges {
 }
 
 /// A live range on the compressed time axis.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Span {
     bytes: u64,
     first: u32,

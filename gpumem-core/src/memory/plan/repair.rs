@@ -5,14 +5,15 @@
 //! root of its bytes times the operations at which it is alive, and after each eviction as much more as the search's rule says.
 //!
 //! If a step has hardly more memory at its peak than its tensors need, free memory is scattered over many small gaps after a while. So a rule may
-//! say that all tensors move down from time to time.
+//! say that all tensors move down from time to time, or to either end in turn. The second takes longer and goes further: each turn mixes the order
+//! of addresses.
 
 use super::Span;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The most tensors that are placed in one search.
-const MOST_STEPS: usize = 16384;
+/// The most tensors that are placed in one search of the macro.
+pub(super) const MOST_STEPS: usize = 16384;
 
 /// The most parts of the bound in which bytes are counted, so that no sum of weights overflows.
 const PARTS: u64 = 1 << 24;
@@ -20,8 +21,19 @@ const PARTS: u64 = 1 << 24;
 /// The fractional bits of a weight.
 const FRACTION: u32 = 10;
 
-/// The number of placements after which all placed tensors move down.
-const SETTLING: usize = 128;
+/// The moments that are looked at in about the time of one tensor.
+pub(super) const AT_ONCE: usize = 8;
+
+/// The movement of all placed tensors from time to time.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Settling {
+    /// None.
+    Never,
+    /// Down, each time that this many tensors were placed.
+    Down(usize),
+    /// Down and up in turn, each time that this many tensors were placed.
+    BothWays(usize),
+}
 
 /// A tensor that has a place.
 #[derive(Clone, Copy)]
@@ -40,13 +52,28 @@ pub(super) struct Rule {
     pub(super) seed: u64,
     /// The number of times that the mean weight is halved to give a tensor's extra weight after each eviction.
     pub(super) halvings: u32,
-    /// True if placed tensors move down from time to time.
-    pub(super) settles: bool,
+    /// See [`Settling`].
+    pub(super) settling: Settling,
+    /// The most tensors that are placed.
+    pub(super) steps: usize,
 }
 
 impl Rule {
+    /// Returns the looks that a placement takes. To move down takes few of them, where searches are short.
+    fn looks(self, spans: &[Span]) -> usize {
+        let moved = match self.settling {
+            Settling::BothWays(every) => {
+                let moments =
+                    spans.iter().map(|span| (span.last - span.first) as usize + 1).fold(0, usize::saturating_add);
+                moments / (AT_ONCE * every.max(1))
+            }
+            Settling::Down(_) | Settling::Never => 0,
+        };
+        spans.len().saturating_add(moved).max(1)
+    }
+
     /// The rule that is tried first.
-    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, settles: false };
+    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, settling: Settling::Never, steps: MOST_STEPS };
 }
 
 /// Moves tensors until all end at `top` or below, and returns true if they do. Looks at `looks` other tensors at most. If it fails, `offsets` are
@@ -55,15 +82,18 @@ impl Rule {
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
     let mut search = Repair::new(spans, offsets, top, rule);
-    let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
+    let steps = (looks / rule.looks(spans)).min(rule.steps);
     for step in 1..=steps {
         let Some(tensor) = search.hardest() else { break };
         if spans[tensor as usize].bytes > top {
             return false;
         }
         search.place(tensor);
-        if rule.settles && step.is_multiple_of(SETTLING) {
-            search.settle();
+        match rule.settling {
+            Settling::Down(every) if step.is_multiple_of(every) => search.settle(),
+            Settling::BothWays(every) if step.is_multiple_of(2 * every) => search.settle_above(),
+            Settling::BothWays(every) if step.is_multiple_of(every) => search.settle(),
+            _ => {}
         }
     }
     for placed in &search.placed {
@@ -170,6 +200,24 @@ impl<'a> Repair<'a> {
                 heights[moment] = own.end;
                 moment += 1;
             }
+            i += 1;
+        }
+        placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
+    }
+
+    /// Moves all placed tensors up as far as they go.
+    fn settle_above(&mut self) {
+        self.turn_over();
+        self.settle();
+        self.turn_over();
+    }
+
+    /// Measures addresses from the other end.
+    fn turn_over(&mut self) {
+        let (top, placed) = (self.top, &mut *self.placed);
+        let mut i = 0;
+        while i < placed.len() {
+            (placed[i].start, placed[i].end) = (top - placed[i].end, top - placed[i].start);
             i += 1;
         }
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
@@ -296,5 +344,8 @@ mod tests {
         search.settle();
         let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
         assert_eq!(placed, [(0, 0, 256), (1, 256, 768), (2, 256, 512), (3, 768, 1280)]);
+        search.settle_above();
+        let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
+        assert_eq!(placed, [(0, 2816, 3072), (1, 3072, 3584), (2, 3328, 3584), (3, 3584, 4096)]);
     }
 }

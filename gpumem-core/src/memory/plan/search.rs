@@ -2,7 +2,7 @@
 
 use super::native_stack::{Stacks, Start, Turn};
 use super::pack::{ALL_PATIENCE, ATTEMPTS, Attempt, LAST};
-use super::repair::{Rule, repair};
+use super::repair::{MOST_STEPS, Rule, Settling, repair};
 use super::{LiveRange, Overflow, PackedSlice, bucket_sort, order, replay, stack};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,6 +53,9 @@ const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 /// Repairs that begin at a start again, with other rules: first some that settle, then as many that do not. `RISES` are their [`Rule::halvings`].
 const AGAIN: usize = 40;
 const RISES: [[u32; 3]; 2] = [[1, 0, 2], [4, 3, 2]];
+
+/// The number of placements after which all placed tensors move down.
+const SETTLING: usize = 128;
 
 /// The number of sizes between the bound and the best packing that are tried if the bound is not reached.
 const HALVINGS: usize = 6;
@@ -131,10 +134,10 @@ fn search(stacks: &Stacks, offsets: &mut [u64], size: u64) -> u64 {
     if best <= top {
         return best;
     }
-    for (settles, rises) in [(true, RISES[0]), (false, RISES[1])] {
+    for (settling, rises) in [(Settling::Down(SETTLING), RISES[0]), (Settling::Never, RISES[1])] {
         for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
             trial.copy_from_slice(base);
-            let rule = Rule { seed: seed as u64 + 2, halvings: rises[seed % rises.len()], settles };
+            let rule = Rule { seed: seed as u64 + 2, halvings: rises[seed % rises.len()], settling, steps: MOST_STEPS };
             if repair(&stacks.spans, &mut trial, top, LOOKS[1], rule) {
                 offsets.copy_from_slice(&trial);
                 return top;
