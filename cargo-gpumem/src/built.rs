@@ -183,6 +183,8 @@ pub fn label(networks: &mut [Network]) {
         match package {
             _ if packages.is_empty() => name.clone(),
             Some(own) if !packages.contains(&package) => format!("{name} ({own})"),
+            // The line is that of a source, which nobody has seen of a model.
+            _ if !file.ends_with(".rs") => format!("{name} ({file})"),
             _ => format!("{name} ({file}:{line})"),
         }
     };

@@ -224,6 +224,11 @@ pub struct Fit {
 impl Fit {
     /// Returns the fields that replace those of networks in files. `None` if networks of a build are asked for.
     pub fn of_files(&self) -> Result<Option<Overrides>, String> {
+        // A network may have the name of a folder here.
+        let is_path = |name: &str| name.contains(['/', '\\', '.']);
+        if let Some(folder) = self.networks.iter().find(|name| is_path(name) && Path::new(name).is_dir()) {
+            return Err(format!("{folder} is a folder; name files in it, or networks of a crate"));
+        }
         let files = self.networks.iter().filter(|name| is_file(name)).count();
         if files > 0 && files < self.networks.len() {
             return Err("name networks of a build, or files, but not both".into());

@@ -35,7 +35,12 @@ pub fn open(path: &Path, is_for_inference: bool) -> Result<Model, Error> {
     if is_archive(path)? {
         return Pt2::open(path)?.model(None, &[]);
     }
-    Onnx::open(path)?.for_inference(is_for_inference).model(None, &[])
+    let is_named_otherwise = path.extension().is_some_and(|ending| ending == "pt2");
+    let onnx = Onnx::open(path).map_err(|error| match is_named_otherwise {
+        true => Error::new(path, "is damaged, or no archive of `torch.export.save`; copy it again, or export it again"),
+        false => error,
+    })?;
+    onnx.for_inference(is_for_inference).model(None, &[])
 }
 
 /// True for a zip archive, as `torch.export.save` writes it.

@@ -145,13 +145,15 @@ fn a_source_is_written_once_unless_it_is_forced() {
 fn files_that_are_no_models_say_so() {
     let _alone = alone();
     let path = FIXTURE.join("none.pt2");
-    for (bytes, part) in [(&b"PK\x03\x04"[..], "is damaged, or no archive of `torch.export.save`"), (b"", "none.pt2")] {
+    for bytes in [&b"PK\x03\x04"[..], b"", b"import torch"] {
         std::fs::write(&path, bytes).unwrap();
         let message = failure(&["fit", path.to_str().unwrap()]);
-        assert!(message.contains(part), "{message}");
+        assert!(message.contains("none.pt2: is damaged, or no archive of `torch.export.save`"), "{message}");
     }
     std::fs::remove_file(&path).unwrap();
     assert!(failure(&["fit", "missing.pt2"]).contains("missing.pt2: cannot be read"));
+    let folder = FIXTURE.to_str().unwrap();
+    assert!(failure(&["fit", folder]).contains(&format!("{folder} is a folder; name files in it")));
     // The stripped copies have no weights.
     let weights = FIXTURE.join("weights.safetensors");
     let message = failure(&["import", &model("alexnet"), "--weights", weights.to_str().unwrap()]);
@@ -159,6 +161,23 @@ fn files_that_are_no_models_say_so() {
     let message = failure(&["import", &model("alexnet"), "--cards", "8GiB"]);
     assert!(message.contains("a source names cards of the table"), "{message}");
     assert!(failure(&["fit", &model("alexnet"), "--checkpoint", "some"]).contains("write None, Norms, Cheap, Auto"));
+}
+
+#[test]
+fn models_of_one_name_are_told_apart_by_their_files() {
+    let _alone = alone();
+    let again = FIXTURE.join("again.pt2");
+    std::fs::copy(model("alexnet"), &again).unwrap();
+    let again = again.to_str().unwrap();
+    let source = FIXTURE.join("again.rs");
+    printed(&["import", again, "-o", source.to_str().unwrap(), "--force"]);
+    let (answer, _) = printed(&["fit", again, source.to_str().unwrap(), "--cards", "t4"]);
+    // A model has no line.
+    for label in [format!("Again ({again})"), format!("Again ({}:", source.display())] {
+        assert!(answer.contains(&label), "{answer}");
+    }
+    std::fs::remove_file(again).unwrap();
+    std::fs::remove_file(source).unwrap();
 }
 
 /// Writes a copy of a model in which an operation has a name that nobody knows.
