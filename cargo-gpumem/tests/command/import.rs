@@ -25,8 +25,11 @@ fn check(arguments: &[&str]) -> (String, i32) {
     (text(&output.stderr), output.status.code().unwrap())
 }
 
-/// Writes samples again, each of their tensors changed by `change`: its name, its shape and its bytes.
-fn changed(from: &str, to: &str, change: impl Fn(&str, &mut Vec<usize>, &mut Vec<u8>, &mut Dtype) -> bool) -> String {
+/// A change of a tensor: its name, its shape, its bytes and their type. False to leave it out.
+type Change<'c> = dyn Fn(&str, &mut Vec<usize>, &mut Vec<u8>, &mut Dtype) -> bool + 'c;
+
+/// Writes samples again, with `change` applied to each of their tensors.
+fn changed(from: &str, to: &str, change: &Change<'_>) -> String {
     let bytes = std::fs::read(with_weights(from)).unwrap();
     let mut all: Vec<(String, Vec<usize>, Vec<u8>, Dtype)> = Vec::new();
     for (name, tensor) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
@@ -70,7 +73,7 @@ fn outputs_are_those_that_were_recorded() {
 fn other_outputs_and_cards_that_do_not_fit_fail() {
     let _alone = alone();
     let (path, source) = new("checked.rs");
-    let samples = changed("vision.samples.safetensors", "other.samples.safetensors", |name, _, data, _| {
+    let samples = changed("vision.samples.safetensors", "other.samples.safetensors", &|name, _, data, _| {
         if name == "output.1" {
             let last = data.len() - 4;
             let number = f32::from_le_bytes(data[last..].try_into().unwrap());
@@ -124,9 +127,7 @@ fn samples_are_looked_at() {
     refused("vision.pt2", "missing.safetensors", "missing.safetensors: cannot be opened");
     refused("vision.pt2", &with_weights("vision.pt2"), "is damaged, or no safetensors file");
     refused("vision.pt2", &of("tagger"), "it has 1 tensors `output.N`, and the model 2 outputs");
-    let some = |change: &dyn Fn(&str, &mut Vec<usize>, &mut Vec<u8>, &mut Dtype) -> bool| {
-        changed("tagger.samples.safetensors", "some.samples.safetensors", change)
-    };
+    let some = |change: &Change<'_>| changed("tagger.samples.safetensors", "some.samples.safetensors", change);
     let shorter = some(&|name, shape, data, _| {
         if name == "output.0" {
             shape[1] -= 1;
