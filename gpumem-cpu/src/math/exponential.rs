@@ -111,7 +111,7 @@ pub(crate) fn expm1(x: f32) -> f32 {
 /// Returns the hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
-    const SERIES: [f32; 5] = [-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_42, -0.333_332_82];
+    const SERIES: [f32; 5] = [-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_42, -0.333_332_8];
     let (size, square) = (x.abs(), x * x);
     let near = size + size * square * polynomial(square, SERIES);
     // From 10 on the result is 1.

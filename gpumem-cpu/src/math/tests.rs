@@ -197,7 +197,7 @@ fn values_are_right_on_every_instruction_set() {
 
 /// With `--release` loops are vectorised, as for users.
 #[test]
-#[ignore = "it takes minutes"]
+#[ignore = "it takes a minute"]
 fn values_are_right_everywhere() {
     let all: Vec<f32> = sampled(251).collect();
     all.chunks(1 << 20).for_each(hold_all);

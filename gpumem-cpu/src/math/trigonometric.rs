@@ -82,7 +82,8 @@ fn turned(quarters: u32, angle: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn sin(x: f32) -> f32 {
     let (quarters, angle) = reduce(x);
-    select(x.abs() < f32::INFINITY, turned(quarters, angle), f32::NAN)
+    let result = select(x.abs() < f32::INFINITY, turned(quarters, angle), f32::NAN);
+    select(x == 0.0, x, result)
 }
 
 /// Returns the cosine. That of an infinite number is NaN.

@@ -130,14 +130,14 @@ pub(in crate::kernels) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> 
     kernel(move |_| {
         let (source, target) = pair.get();
         parallel::pieces(source, target, slab, |_, x, y| {
-            if let Some(x) = x {
-                y.copy_from_slice(x);
-            }
             if inner == 1 && !logarithm {
-                exponentials(None, y, false, [parallel::largest(y), 1.0]);
+                exponentials(x, y, false, [parallel::largest(x.unwrap_or(&*y)), 1.0]);
                 let scale = (1.0 / parallel::sum(y, f64::from)) as f32;
                 wide(|| y.iter_mut().for_each(|y| *y *= scale));
                 return 0.0;
+            }
+            if let Some(x) = x {
+                y.copy_from_slice(x);
             }
             for tile in tiles(inner) {
                 let (maxima, sums) = maxima_and_sums(y, inner, &tile);

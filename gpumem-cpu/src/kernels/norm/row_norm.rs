@@ -9,7 +9,7 @@
 
 use crate::kernels::norm::batch_norm::inverse_root;
 use crate::kernels::norm::rows::{BLOCK, Back, Columns, Forward, Moments};
-use crate::kernels::{Bound, at_least, kernel};
+use crate::kernels::{Bound, kernel};
 use crate::operands::{Gradient, Operands, count};
 use crate::parallel::{self, GRAIN, with_scratch};
 use crate::simd::wide;
@@ -18,12 +18,15 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Normalize;
 use rayon::prelude::*;
 
+/// A function that normalises a row, from its number and its part of `x` and `y`, and returns the mean and `1 / std`.
+type RowFn<'a> = dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> (f32, f32) + Sync + 'a;
+
 /// The sizes of a normalisation.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+struct Sizes {
     /// Rows of a sample. The next field is the elements of a row.
     rows: usize,
-    pub(super) length: usize,
+    length: usize,
     center: bool,
     eps: f64,
     groups: usize,
@@ -43,26 +46,14 @@ impl Sizes {
 
     /// Returns the mean and `1 / std` of a row.
     fn statistics(&self, row: &[f32]) -> (f32, f32) {
-        let length = row.len() as f64;
-        let shift = row.first().filter(|_| self.center).map_or(0.0, |&x| f64::from(x));
-        let [sum, squares] = wide(Moments { row, shift });
-        let mean = if self.center { sum / length } else { 0.0 };
-        // Rounding may leave less than nothing of the variance of equal numbers.
-        let variance = at_least(0.0, squares / length - mean * mean);
-        ((shift + mean) as f32, inverse_root(variance, self.eps))
+        let [mean, squares] = wide(Moments { row, center: self.center });
+        (mean as f32, inverse_root(squares / row.len() as f64, self.eps))
     }
 
     /// Normalises the rows of one sample, and saves their statistics.
     ///
     /// The number of its first row counts the rows of the whole batch. There are no `means` if rows are not centred.
-    fn save(
-        &self,
-        first: usize,
-        x: Option<&[f32]>,
-        y: &mut [f32],
-        [means, rstds]: [&mut [f32]; 2],
-        one: &(dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> (f32, f32) + Sync),
-    ) {
+    fn save(&self, first: usize, x: Option<&[f32]>, y: &mut [f32], [means, rstds]: [&mut [f32]; 2], one: &RowFn<'_>) {
         let half = rstds.len() / 2;
         if half > 0 && y.len() > GRAIN {
             let (x_left, x_right) = x.map(|x| x.split_at(half * self.length)).unzip();
@@ -90,7 +81,7 @@ impl Sizes {
     }
 
     /// Returns the saved mean and `1 / std` of a row, which is counted over the whole batch.
-    pub(super) fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
+    fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
         let sample = &saved[row / self.rows * self.saved()..][..self.saved()];
         let row = row % self.rows;
         if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
@@ -198,7 +189,8 @@ fn sum_parameter(
 fn sum_both(sizes: &Sizes, weight: &mut Gradient, bias: &mut Gradient, [dy, x]: [&[f32]; 2], saved: &[f32]) {
     let accumulates = [weight.accumulate, bias.accumulate];
     let each = |(block, (weight, bias)): (usize, (&mut [f32], &mut [f32]))| {
-        let columns = Columns { sizes, first: block * BLOCK, count: weight.len(), dy, x, saved };
+        let (statistics, length) = (|row: usize| sizes.kept(saved, row), sizes.length);
+        let columns = Columns { statistics, length, first: block * BLOCK, count: weight.len(), dy, x };
         let [of_weight, of_bias] = wide(columns);
         parallel::store(weight, accumulates[0], |j| of_weight[j] as f32);
         parallel::store(bias, accumulates[1], |j| of_bias[j] as f32);

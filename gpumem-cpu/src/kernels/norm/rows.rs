@@ -1,23 +1,31 @@
 //! Loops over one row of a normalisation whose elements have a parameter each.
-//!
-//! They go through blocks, which are computed in arrays on the stack: an array overlaps no tensor, so that the compiler vectorises each pass.
 
-use super::row_norm::Sizes;
 use crate::simd::Loop;
 
-/// Elements of a block.
+/// Columns whose parameters' gradients are summed at once.
 pub(super) const BLOCK: usize = 64;
 
-/// Sums that are independent of each other, so that an addition need not wait for the one before.
-const LANES: usize = 16;
+/// Returns the sum of a function of the elements of rows of one length, in double precision and in eight lanes.
+#[inline(always)]
+fn sum<const N: usize>(rows: [&[f32]; N], f: impl Fn([f32; N]) -> f64) -> f64 {
+    let mut lanes = [0.0; 8];
+    let rows = rows.map(|row| row.as_chunks::<8>());
+    let count = rows.iter().map(|(blocks, _)| blocks.len()).min().unwrap_or(0);
+    for index in 0..count {
+        let blocks = rows.map(|(blocks, _)| &blocks[index]);
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += f(blocks.map(|block| block[lane]));
+        }
+    }
+    let rest = rows.map(|(_, rest)| rest);
+    let of_rest = (0..rest[0].len()).map(|index| f(rest.map(|row| row[index])));
+    lanes.iter().sum::<f64>() + of_rest.sum::<f64>()
+}
 
-/// The sums of `x - shift` and of its square.
-///
-/// With an element of the row as shift one pass is exact enough: the square of the mean is then at most as many times the variance as the row has
-/// elements, and that is how often the rounding error of double precision counts.
+/// The mean of a row, or 0 if it is not centred, and the sum of the squares of the differences from it.
 pub(super) struct Moments<'a> {
     pub(super) row: &'a [f32],
-    pub(super) shift: f64,
+    pub(super) center: bool,
 }
 
 impl Loop for Moments<'_> {
@@ -25,23 +33,9 @@ impl Loop for Moments<'_> {
 
     #[inline(always)]
     fn call(self) -> [f64; 2] {
-        let Moments { row, shift } = self;
-        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
-        let (blocks, rest) = row.as_chunks::<LANES>();
-        for block in blocks {
-            for lane in 0..LANES {
-                let x = f64::from(block[lane]) - shift;
-                sums[lane] += x;
-                squares[lane] += x * x;
-            }
-        }
-        let mut all = [sums.iter().sum(), squares.iter().sum()];
-        for &x in rest {
-            let x = f64::from(x) - shift;
-            all[0] += x;
-            all[1] += x * x;
-        }
-        all
+        let Moments { row, center } = self;
+        let mean = if center { sum([row], |[x]| f64::from(x)) / row.len() as f64 } else { 0.0 };
+        [mean, sum([row], |[x]| (f64::from(x) - mean) * (f64::from(x) - mean))]
     }
 }
 
@@ -60,49 +54,65 @@ impl Loop for Forward<'_> {
     #[inline(always)]
     fn call(self) {
         let Forward { x, y, statistics: (mean, rstd), weight, bias } = self;
-        for first in (0..y.len()).step_by(BLOCK) {
-            let count = BLOCK.min(y.len() - first);
-            let mut made = [0.0; BLOCK];
-            let made = &mut made[..count];
-            made.copy_from_slice(&x.unwrap_or(&*y)[first..][..count]);
-            for y in &mut *made {
-                *y = (*y - mean) * rstd;
+        match (x, weight, bias) {
+            (Some(x), Some(weight), Some(bias)) => {
+                for (((y, x), weight), bias) in y.iter_mut().zip(x).zip(weight).zip(bias) {
+                    *y = (x - mean) * rstd * weight + bias;
+                }
+                return;
             }
-            if let Some(weight) = weight {
-                for (y, weight) in made.iter_mut().zip(&weight[first..]) {
-                    *y *= weight;
+            (None, Some(weight), Some(bias)) => {
+                for ((y, weight), bias) in y.iter_mut().zip(weight).zip(bias) {
+                    *y = (*y - mean) * rstd * weight + bias;
+                }
+                return;
+            }
+            (Some(x), ..) => {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y = (x - mean) * rstd;
                 }
             }
-            if let Some(bias) = bias {
-                for (y, bias) in made.iter_mut().zip(&bias[first..]) {
-                    *y += bias;
+            (None, ..) => {
+                for y in &mut *y {
+                    *y = (*y - mean) * rstd;
                 }
             }
-            y[first..][..count].copy_from_slice(made);
+        }
+        if let Some(weight) = weight {
+            for (y, weight) in y.iter_mut().zip(weight) {
+                *y *= weight;
+            }
+        }
+        if let Some(bias) = bias {
+            for (y, bias) in y.iter_mut().zip(bias) {
+                *y += bias;
+            }
         }
     }
 }
 
 /// The sums of `dy * (x - mean) * rstd` and of `dy` over all rows, for at most [`BLOCK`] columns.
-pub(super) struct Columns<'a> {
-    pub(super) sizes: &'a Sizes,
+pub(super) struct Columns<'a, F> {
+    /// The mean and `1 / std` of a row.
+    pub(super) statistics: F,
+    /// The elements of a row. The next two fields are the first column and their number.
+    pub(super) length: usize,
     pub(super) first: usize,
     pub(super) count: usize,
     pub(super) dy: &'a [f32],
     pub(super) x: &'a [f32],
-    pub(super) saved: &'a [f32],
 }
 
-impl Loop for Columns<'_> {
+impl<F: Fn(usize) -> (f32, f32)> Loop for Columns<'_, F> {
     type Output = [[f64; BLOCK]; 2];
 
     #[inline(always)]
     fn call(self) -> [[f64; BLOCK]; 2] {
-        let Columns { sizes, first, count, dy, x, saved } = self;
+        let Columns { statistics, length, first, count, dy, x } = self;
         let (mut of_weight, mut of_bias) = ([0.0; BLOCK], [0.0; BLOCK]);
-        let rows = dy.chunks_exact(sizes.length).zip(x.chunks_exact(sizes.length));
+        let rows = dy.chunks_exact(length).zip(x.chunks_exact(length));
         for (row, (dy, x)) in rows.enumerate() {
-            let (mean, rstd) = sizes.kept(saved, row);
+            let (mean, rstd) = statistics(row);
             let (dy, x) = (&dy[first..][..count], &x[first..][..count]);
             for ((sum, dy), x) in of_weight.iter_mut().zip(dy).zip(x) {
                 *sum += f64::from(*dy) * f64::from((x - mean) * rstd);
@@ -128,58 +138,48 @@ pub(super) struct Back<'a> {
     pub(super) accumulate: bool,
 }
 
-impl Back<'_> {
-    /// Computes `g` and `n` of a block. Beyond the row they are 0.
-    #[inline(always)]
-    fn block(&self, first: usize) -> [[f32; BLOCK]; 2] {
-        let count = BLOCK.min(self.x.len() - first);
-        let (mut g, mut n) = ([0.0; BLOCK], [0.0; BLOCK]);
-        g[..count].copy_from_slice(&self.dy.unwrap_or(&*self.dx)[first..][..count]);
-        if let Some(weight) = self.weight {
-            for (g, weight) in g.iter_mut().zip(&weight[first..]) {
-                *g *= weight;
-            }
-        }
-        let (mean, rstd) = self.statistics;
-        for (n, x) in n.iter_mut().zip(&self.x[first..][..count]) {
-            *n = (x - mean) * rstd;
-        }
-        [g, n]
-    }
-}
-
 impl Loop for Back<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let (mut sums, mut products) = ([0.0; LANES], [0.0; LANES]);
-        for first in (0..self.x.len()).step_by(BLOCK) {
-            let [g, n] = self.block(first);
-            for (g, n) in g.as_chunks::<LANES>().0.iter().zip(n.as_chunks::<LANES>().0) {
-                for lane in 0..LANES {
-                    sums[lane] += f64::from(g[lane]);
-                    products[lane] += f64::from(g[lane]) * f64::from(n[lane]);
-                }
+        match self.weight {
+            Some(weight) => self.with(weight, |dy, weight| dy * weight),
+            // Any row of this length serves as a weight that is not read.
+            None => {
+                let x = self.x;
+                self.with(x, |dy, _| dy);
             }
         }
-        let length = self.x.len() as f64;
-        let sum = if self.center { (sums.iter().sum::<f64>() / length) as f32 } else { 0.0 };
-        let product = (products.iter().sum::<f64>() / length) as f32;
-        let (_, rstd) = self.statistics;
-        for first in (0..self.x.len()).step_by(BLOCK) {
-            let [mut g, n] = self.block(first);
-            for (g, n) in g.iter_mut().zip(&n) {
-                *g = rstd * (*g - sum - n * product);
-            }
-            let dx = &mut self.dx[first..];
-            let count = BLOCK.min(dx.len());
-            if self.accumulate {
-                for (dx, g) in dx[..count].iter_mut().zip(&g) {
-                    *dx += g;
+    }
+}
+
+impl Back<'_> {
+    /// Computes the gradient with `g` as a function of `dy` and of the weight.
+    #[inline(always)]
+    fn with(self, weight: &[f32], g: impl Fn(f32, f32) -> f32) {
+        let Back { center, statistics: (mean, rstd), x, dy, dx, accumulate, .. } = self;
+        let (length, n) = (x.len() as f64, |x: f32| (x - mean) * rstd);
+        let whole = dy.unwrap_or(&*dx);
+        let of_g = if center { (sum([whole, weight], |[dy, w]| f64::from(g(dy, w))) / length) as f32 } else { 0.0 };
+        let product = |[dy, w, x]: [f32; 3]| f64::from(g(dy, w)) * f64::from(n(x));
+        let of_product = (sum([whole, weight, x], product) / length) as f32;
+        let value = |dy: f32, w: f32, x: f32| rstd * (g(dy, w) - of_g - n(x) * of_product);
+        match dy {
+            None => {
+                for ((dx, &w), &x) in dx.iter_mut().zip(weight).zip(x) {
+                    *dx = value(*dx, w, x);
                 }
-            } else {
-                dx[..count].copy_from_slice(&g[..count]);
+            }
+            Some(dy) if accumulate => {
+                for (((dx, &dy), &w), &x) in dx.iter_mut().zip(dy).zip(weight).zip(x) {
+                    *dx += value(dy, w, x);
+                }
+            }
+            Some(dy) => {
+                for (((dx, &dy), &w), &x) in dx.iter_mut().zip(dy).zip(weight).zip(x) {
+                    *dx = value(dy, w, x);
+                }
             }
         }
     }
