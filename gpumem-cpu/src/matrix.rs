@@ -347,3 +347,54 @@ pub(crate) fn product_parallel(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>,
         rayon::join(|| product_parallel(left, a, first, accumulate), || product_parallel(right, a, rest, accumulate));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows, columns and terms: vectors, few terms, dot products, packed factors with whole and part panels, several blocks of terms.
+    const SIZES: [[usize; 3]; 12] = [
+        [1, 9, 40],
+        [9, 1, 40],
+        [5, 7, 2],
+        [5, 7, 40],
+        [70, 33, 1],
+        [8, 130, 300],
+        [130, 8, 300],
+        [64, 96, 260],
+        [70, 45, 33],
+        [33, 131, 70],
+        [200, 150, 17],
+        [97, 101, 1200],
+    ];
+
+    fn numbers(count: usize, factor: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * factor) % 2039) as f32 / 2039.0 - 0.5).collect()
+    }
+
+    #[test]
+    fn products_of_all_shapes_agree_with_their_definition() {
+        for [rows, columns, depth] in SIZES {
+            let (a, b) = (numbers(rows * depth, 607), numbers(depth * columns, 1013));
+            let of_a = [Matrix::new(&a, rows, depth, depth), Matrix::new(&a, depth, rows, rows).t()];
+            let of_b = [Matrix::new(&b, depth, columns, columns), Matrix::new(&b, columns, depth, depth).t()];
+            for (which, add) in (0..4).flat_map(|which| [(which, false), (which, true)]) {
+                let (left, right) = (of_a[which % 2], of_b[which / 2]);
+                let mut found = vec![0.5; rows * columns];
+                product(MatrixMut::new(&mut found, rows, columns, columns), left, right, 2.0, add);
+                let at_a = |row: usize, k: usize| if which % 2 == 0 { a[row * depth + k] } else { a[k * rows + row] };
+                let at_b = |k: usize, column: usize| match which / 2 {
+                    0 => b[k * columns + column],
+                    _ => b[column * depth + k],
+                };
+                for (at, found) in found.iter().enumerate() {
+                    let (row, column) = (at / columns, at % columns);
+                    let terms = (0..depth).map(|k| f64::from(at_a(row, k)) * f64::from(at_b(k, column)));
+                    let expected = 2.0 * terms.sum::<f64>() + if add { 0.5 } else { 0.0 };
+                    let error = (f64::from(*found) - expected).abs();
+                    assert!(error <= 1e-6 * depth as f64, "{rows}, {columns}, {depth}, {which}, {add}: {error}");
+                }
+            }
+        }
+    }
+}

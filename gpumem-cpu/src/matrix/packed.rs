@@ -154,10 +154,11 @@ const DOTS: usize = 256;
 /// Returns the rows that are computed as dot products at once, if both factors' terms are contiguous and few columns reuse a packed row. `None` if
 /// packing pays off.
 fn rows_of_dots(left: Matrix<'_>, right: Matrix<'_>) -> Option<usize> {
-    /// Terms of a dot product that take as long as its sum over a vector's numbers, for each column.
-    const TERMS: usize = 10;
-    let is_dense = left.column_stride == 1 && right.row_stride == 1 && kernels().lanes > 1;
-    let is_few = (1..=32).contains(&right.columns) && right.columns * TERMS <= left.columns;
+    let lanes = kernels().lanes;
+    let is_dense = left.column_stride == 1 && right.row_stride == 1 && lanes > 1;
+    // Packing a row takes as long as it is used for four vectors' numbers of columns. Sums over the numbers of a vector take as long as 64 terms.
+    let is_few = (1..=4 * lanes).contains(&right.columns)
+        && right.columns.saturating_mul(64) <= left.columns.saturating_mul(lanes);
     (is_dense && is_few).then_some(DOTS / right.columns.max(1))
 }
 

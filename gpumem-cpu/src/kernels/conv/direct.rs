@@ -234,31 +234,36 @@ impl Direct {
         rayon::join(|| self.sum_rows(block, first, upper), || self.sum_rows(block, first + rows, lower));
     }
 
+    /// Copies the position rows of a block from `first` on to maps with rows as long as those of the frame, and zeros between them.
+    fn spread<'m>(&self, positions: &[f32], first: usize, maps: impl Iterator<Item = &'m mut [f32]>) {
+        let [tall, wide] = self.axes;
+        let across = wide.positions;
+        for (map, positions) in maps.zip(positions.chunks_exact(tall.positions * across)) {
+            let mut lines = positions[first * across..].chunks_exact(across).take(self.rows);
+            for to in map.chunks_mut(self.pitch) {
+                let (inside, outside) = to.split_at_mut(across.min(to.len()));
+                match lines.next() {
+                    Some(line) => inside.copy_from_slice(line),
+                    None => inside.fill(0.0),
+                }
+                outside.fill(0.0);
+            }
+        }
+    }
+
     /// Adds to the gradient of the weight what one sample contributes: `out[p, term] (+)= sum over o of positions[p, o] * image`.
     ///
     /// `positions` and `out` have the rows of some position channels.
     pub(in crate::kernels) fn weigh(&self, image: &[f32], positions: &[f32], out: &mut [f32], add: bool) {
         let [tall, wide] = self.axes;
-        let (area, across) = (tall.positions * wide.positions, wide.positions);
-        let channels = positions.len() / area.max(1);
+        let channels = positions.len() / (tall.positions * wide.positions);
         // Whole vectors, of which the last one's rest is zeros.
         let length = (self.rows * self.pitch).next_multiple_of(LANES);
         with_scratch(self.frame_length() + channels * length, |scratch| {
             let (frame, maps) = scratch.split_at_mut(self.frame_length());
             for first in (0..tall.positions).step_by(self.rows) {
-                let rows = self.rows.min(tall.positions - first);
                 self.fill(image, first, frame);
-                for (map, positions) in maps.chunks_exact_mut(length).zip(positions.chunks_exact(area)) {
-                    let mut lines = positions[first * across..].chunks_exact(across).take(rows);
-                    for to in map.chunks_mut(self.pitch) {
-                        let (inside, outside) = to.split_at_mut(across.min(to.len()));
-                        match lines.next() {
-                            Some(line) => inside.copy_from_slice(line),
-                            None => inside.fill(0.0),
-                        }
-                        outside.fill(0.0);
-                    }
-                }
+                self.spread(positions, first, maps.chunks_exact_mut(length));
                 dispatch(Weigh { of: self, frame, maps, length, out, add: add || first > 0 });
             }
         });
@@ -289,7 +294,7 @@ impl WithSimd for Sum<'_, '_> {
 }
 
 impl Sum<'_, '_> {
-    /// Computes `R` position channels from `first` on, as long as there are so many, with `V` vectors at once. Returns the next channel.
+    /// Computes `R` position channels from `first` on, as long as there are so many, with `V` vectors at once, more than 2. Returns the next channel.
     #[inline(always)]
     fn channels<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, first: usize) -> usize {
         let end = first + (self.out.height() - first) / R * R;
@@ -300,15 +305,19 @@ impl Sum<'_, '_> {
         let length = (self.out.width() / across - 1) * pitch + across;
         let mut at = 0;
         while at < length {
-            let whole = at + (V - 1) * S::F32_LANES < length;
+            let vectors = match (length - at).div_ceil(S::F32_LANES) {
+                rest if rest >= V => V,
+                1 => 1,
+                _ => 2,
+            };
             for channel in (first..end).step_by(R) {
-                if whole {
-                    self.tile::<S, R, V>(simd, channel, at, length);
-                } else {
-                    self.tile::<S, R, 1>(simd, channel, at, length);
+                match vectors {
+                    1 => self.tile::<S, R, 1>(simd, channel, at, length),
+                    2 => self.tile::<S, R, 2>(simd, channel, at, length),
+                    _ => self.tile::<S, R, V>(simd, channel, at, length),
                 }
             }
-            at += if whole { V * S::F32_LANES } else { S::F32_LANES };
+            at += vectors * S::F32_LANES;
         }
         end
     }
@@ -454,6 +463,56 @@ impl Weigh<'_> {
             for (out, sum) in out.iter_mut().zip(sums) {
                 let sum = simd.reduce_sum_f32s(sum);
                 *out = if self.add { *out + sum } else { sum };
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use gpumem_core::program::ops;
+    use pulp::Scalar;
+    use pulp::x86::{V3, V4};
+
+    /// Position channels, of which each kind of tile has some.
+    const CHANNELS: usize = 15;
+
+    fn numbers(count: usize, factor: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * factor) % 2039) as f32 / 2039.0 - 0.4).collect()
+    }
+
+    /// Returns gathered sums and the gradient of the weight, computed with the vectors of an instruction set.
+    fn sums<S: Simd>(simd: S) -> [Vec<f32>; 2] {
+        let window = ops::Window { kernel_size: [3, 5], stride: [1, 2], padding: [1, 2], dilation: [1, 1] };
+        let window = Window::new([[13, 37], [13, 19]], &window).unwrap();
+        // So many tasks that all rows are one block.
+        let direct = Direct::gather(&window, 3, TASKS).unwrap();
+        assert_eq!(direct.rows, 13);
+        let (image, weight) = (numbers(3 * 13 * 37, 5), numbers(CHANNELS * direct.depth(), 11));
+        let mut frame = vec![f32::NAN; direct.frame_length()];
+        direct.fill(&image, 0, &mut frame);
+        let mut gathered = numbers(CHANNELS * 13 * 19, 7);
+        let length = (direct.rows * direct.pitch).next_multiple_of(LANES);
+        let mut maps = vec![f32::NAN; CHANNELS * length];
+        direct.spread(&gathered, 0, maps.chunks_exact_mut(length));
+        let out = MatrixMut::new(&mut gathered, CHANNELS, 13 * 19, 13 * 19);
+        simd.vectorize(Sum { of: &direct, frame: &frame, weight: &weight, bias: None, out, add: true });
+        let mut weighed = numbers(weight.len(), 3);
+        simd.vectorize(Weigh { of: &direct, frame: &frame, maps: &maps, length, out: &mut weighed, add: true });
+        [gathered, weighed]
+    }
+
+    #[test]
+    fn instruction_sets_agree() {
+        let expected = sums(Scalar);
+        let found = [V3::try_new().map(sums), V4::try_new().map(sums)];
+        for found in found.iter().flatten() {
+            for (found, expected) in found.iter().zip(&expected) {
+                let most = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+                for (a, b) in found.iter().zip(expected) {
+                    assert!((a - b).abs() <= 2e-6 * most, "{a} instead of {b}");
+                }
             }
         }
     }
