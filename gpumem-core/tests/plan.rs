@@ -295,14 +295,14 @@ fn check_thorough(looks: u64, recorded: &[(&str, f64)]) {
 fn published_instances_with_few_looks() {
     let recorded = [
         ("B.1048576", 1.0),
-        ("D.1048576", 1.061),
+        ("D.1048576", 1.0605),
         ("F.1048576", 1.040),
-        ("H.1048576", 1.018),
+        ("H.1048576", 1.0),
         ("J.1048576", 1.043),
         ("G_1", 1.0003),
         ("input.12", 1.0),
     ];
-    check_thorough(60_000_000, &recorded);
+    check_thorough(120_000_000, &recorded);
 }
 
 /// The whole search, in seconds for each instance.
@@ -310,7 +310,7 @@ fn published_instances_with_few_looks() {
 #[ignore = "takes half a minute"]
 fn published_instances_with_all_looks() {
     let recorded =
-        [("B.1048576", 1.0), ("D.1048576", 1.044), ("F.1048576", 1.0), ("H.1048576", 1.0), ("J.1048576", 1.0281)];
+        [("B.1048576", 1.0), ("D.1048576", 1.0385), ("F.1048576", 1.006), ("H.1048576", 1.0), ("J.1048576", 1.0281)];
     check_thorough(THOROUGH, &recorded);
 }
 
@@ -320,4 +320,16 @@ fn a_thorough_search_begins_with_the_quick_one() {
     assert_eq!(pack_slice_thoroughly(&[], 1000), pack_slice(&[]));
     let ranges = published("B.1048576");
     assert_eq!(pack_slice_thoroughly(&ranges, 0).unwrap().size, pack_slice(&ranges).unwrap().size);
+}
+
+/// Sizes of nearly 64 bits in sum overflow nowhere.
+#[test]
+fn thorough_packings_of_large_sizes() {
+    let mut ranges = published("D.1048576");
+    let sum: u64 = ranges.iter().map(|range| range.bytes).sum();
+    for range in &mut ranges {
+        range.bytes *= u64::MAX / sum;
+    }
+    let packed = pack_slice_thoroughly(&ranges, 3_000_000).unwrap();
+    assert!(valid(&ranges, &packed.offsets, packed.size));
 }

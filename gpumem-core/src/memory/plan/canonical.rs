@@ -110,7 +110,7 @@ struct Branch {
 }
 
 /// The state of a search.
-struct Search<'a> {
+struct Backtracking<'a> {
     given: &'a Canonical,
     ranks: &'a [u32],
     top: i32,
@@ -212,7 +212,7 @@ impl Canonical {
             ranks[tensor as usize] = rank as u32;
         }
         let limit = Limit { looks: limit.looks.min(*looks), ..limit };
-        let mut search = Search {
+        let mut search = Backtracking {
             given: self,
             ranks: &ranks,
             top: i32::try_from(top / self.unit).unwrap_or(i32::MAX / 2),
@@ -226,7 +226,7 @@ impl Canonical {
             limit,
         };
         let finds = search.finds();
-        let Search { lowest, blame, limit: Limit { looks: left, .. }, .. } = search;
+        let Backtracking { lowest, blame, limit: Limit { looks: left, .. }, .. } = search;
         *looks -= limit.looks - left;
         if finds {
             for (offset, lowest) in offsets.iter_mut().zip(lowest) {
@@ -242,7 +242,7 @@ impl Canonical {
     }
 }
 
-impl Search<'_> {
+impl Backtracking<'_> {
     /// Places all tensors, and returns true if it can.
     fn finds(&mut self) -> bool {
         let mut branches: Vec<Branch> = Vec::new();

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The looks at tensors that take three to five seconds of one core in an optimised build.
-pub const THOROUGH: u64 = 1_000_000_000;
+pub const THOROUGH: u64 = 1_100_000_000;
 
 /// The looks of the first attempts. Each round doubles them.
 const FIRST_LOOKS: u64 = 1 << 20;
@@ -22,6 +22,12 @@ const REPAIRED: [u64; 3] = [4, 6, 7];
 /// The looks of all searches with blame in a round, and of one repair, for each look of a search without blame. That one succeeds soon or not at all.
 const BLAMED: u64 = 32;
 const LONGER: u64 = 8;
+
+/// The parts into which the looks of a search in a round are divided.
+const MOST_SHARES: u64 = 8;
+
+/// The looks of a search with backtracking in the time of one of a repair.
+const SLOWER: u64 = 2;
 
 /// The most branches of a search with blame, for each tensor.
 const BRANCHES: u64 = 2;
@@ -84,12 +90,22 @@ fn improve(all: &[Span], tensors: &[usize], packed: &mut PackedSlice, looks: &mu
     let moved = |&at: &usize| Span { first: all[at].first - begin, last: all[at].last - begin, ..all[at] };
     let spans: Vec<Span> = tensors.iter().map(moved).collect();
     let offsets: Vec<u64> = tensors.iter().map(|&at| packed.offsets[at]).collect();
-    let mut search = Search::new(&spans, offsets, packed.lower_bound);
+    let mut search = Rounds::new(&spans, offsets, packed.lower_bound);
     let mut each = FIRST_LOOKS;
+    // The part of `each` that each kind of search has.
+    let mut shares = [MOST_SHARES; 3];
     while *looks > 0 && search.size > search.goal {
-        let found = search.searches_plain(each, looks) || search.repairs(each, looks);
-        let found = search.searches_blamed(each, looks) || found;
-        each = if found { each } else { each.saturating_mul(2) };
+        let part = |share: u64| (each / MOST_SHARES).saturating_mul(share);
+        let plain = search.searches_plain(part(shares[0]), looks);
+        let repairs = search.repairs(part(shares[1]), looks);
+        let blamed = search.searches_blamed(part(shares[2]), looks);
+        let found = [plain, repairs, blamed];
+        if found.contains(&true) {
+            // What finds nothing while something else does is tried less.
+            shares = core::array::from_fn(|at| if found[at] { MOST_SHARES } else { (shares[at] / 2).max(1) });
+        } else {
+            each = each.saturating_mul(2);
+        }
     }
     for (&at, offset) in tensors.iter().zip(search.offsets) {
         packed.offsets[at] = offset;
@@ -97,7 +113,7 @@ fn improve(all: &[Span], tensors: &[usize], packed: &mut PackedSlice, looks: &mu
 }
 
 /// The best packing so far, and what looks for better ones.
-struct Search<'a> {
+struct Rounds<'a> {
     spans: &'a [Span],
     canonical: Option<Canonical>,
     /// The size that ends the search.
@@ -114,12 +130,12 @@ struct Search<'a> {
     top: u64,
 }
 
-impl Search<'_> {
-    fn new(spans: &[Span], offsets: Vec<u64>, goal: u64) -> Search<'_> {
+impl Rounds<'_> {
+    fn new(spans: &[Span], offsets: Vec<u64>, goal: u64) -> Rounds<'_> {
         let size = size(spans, &offsets);
         let canonical = (spans.len() <= MOST_CANONICAL).then(|| Canonical::new(spans, size)).flatten();
         let trial = vec![0; spans.len()];
-        let mut search = Search { spans, canonical, goal, size, offsets, trial, repairs: 0, blamed: 0, top: 0 };
+        let mut search = Rounds { spans, canonical, goal, size, offsets, trial, repairs: 0, blamed: 0, top: 0 };
         search.top = search.part(NEARER);
         search
     }
@@ -180,11 +196,14 @@ impl Search<'_> {
         for (halvings, every) in REPAIRS {
             let top = self.part([REPAIRED[self.repairs as usize % REPAIRED.len()], 8]);
             self.repairs += 1;
-            self.trial.fill(top);
+            // Each tensor ends above the top, so that none has a place.
+            for (start, span) in self.trial.iter_mut().zip(self.spans) {
+                *start = (top + 1).saturating_sub(span.bytes);
+            }
             let rule = Rule { seed: self.repairs, halvings, settling: Settling::BothWays(every), steps: usize::MAX };
-            let most = each.saturating_mul(LONGER).min(*looks);
+            let most = each.saturating_mul(LONGER * SLOWER).min(*looks);
             *looks -= most;
-            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let most = usize::try_from(most / SLOWER).unwrap_or(usize::MAX);
             if repair(self.spans, &mut self.trial, top, most, rule) && self.take() {
                 return true;
             }
