@@ -58,8 +58,11 @@ fn bound(model: &Model, options: &Options, overrides: &Overrides) -> Result<(u64
     Err(why)
 }
 
+/// The name of an operation, and a bound as a share of the need. The bound is of more than the states if true.
+type Surveyed = (String, Result<(f64, bool), String>);
+
 /// Compares each kind of operation of a model with the whole model, and returns a line for each.
-fn survey(model: &Model, options: &Options, overrides: &Overrides) -> Vec<(String, Result<(f64, bool), String>)> {
+fn survey(model: &Model, options: &Options, overrides: &Overrides) -> Vec<Surveyed> {
     let need = need(model, options, overrides);
     let ops: BTreeSet<&str> = model.nodes.iter().map(|node| &node.op[..]).collect();
     let missing = ops.into_iter().filter_map(|op| {

@@ -106,13 +106,16 @@ pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> 
     Ok(ExitCode::from(if has_no_answer { 2 } else { u8::from(refused && !arguments.all) }))
 }
 
+/// The network that a model is, with its programs.
+type Planned = (Network, Vec<PlannedProgram>);
+
 /// Reads a model, plans the network that it is, and predicts its memory in PyTorch.
 fn model(
     file: &str,
     arguments: &Fit,
     overrides: &Overrides,
     devices: &[Device],
-) -> Result<(Model, Option<(Network, Vec<PlannedProgram>)>), Failure> {
+) -> Result<(Model, Option<Planned>), Failure> {
     let path = Path::new(file);
     let samples = arguments.settings.samples().unwrap_or(USUAL_BATCH);
     let optimizer = arguments.file.optimizer.clone().unwrap_or_else(|| USUAL_OPTIMIZER.into());

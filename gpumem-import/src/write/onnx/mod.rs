@@ -77,9 +77,8 @@ pub fn write_split(
     for stored in graph.parameters.iter().map(|it| &it.name).chain(graph.buffers.iter().map(|it| &it.name)) {
         writer.unique(&key(stored));
     }
-    let needed = needed(graph, outputs);
-    for id in 0..graph.nodes.len() {
-        let name = if needed[id] || graph.nodes[id].source == Source::Input { writer.value(id) } else { String::new() };
+    for (id, (node, is_needed)) in graph.nodes.iter().zip(needed(graph, outputs)).enumerate() {
+        let name = if is_needed || node.source == Source::Input { writer.value(id) } else { String::new() };
         writer.names.push(name);
     }
     if !writer.unknown.is_empty() {
