@@ -104,7 +104,7 @@ fn weights_that_do_not_fit_are_refused() {
     write(&FIXTURE.join("reader.rs"), NETWORK);
     let file = free("refused.onnx");
     let refusal = |weights: &str| failure(&["export", "reader.rs", "-o", "refused.onnx", "--weights", weights]);
-    assert!(refusal("none.safetensors").contains("none.safetensors: cannot be opened"));
+    assert!(refusal("nowhere.safetensors").contains("nowhere.safetensors: cannot be opened"));
     let message = refusal("reader.rs");
     assert!(message.contains("is damaged, or no safetensors file"), "{message}");
     // All that is missing is told at once.

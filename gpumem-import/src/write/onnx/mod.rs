@@ -52,10 +52,10 @@ pub fn write(
     write_split(graph, outputs, name, tensors, path, MOST_INLINE)
 }
 
-/// Writes the network as [`write`] does, with tensors of more than `most` bytes together in a second file.
+/// Writes the network as [`write()`] does, with tensors of more than `most` bytes together in a second file.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 pub fn write_split(
     graph: &Graph,
     outputs: &[NodeId],
