@@ -136,6 +136,27 @@ fn weights_have_their_names_and_order() {
     assert_eq!(place.length, 20000 * 100 * 4);
 }
 
+/// Biases that are 0 everywhere are one tensor in the file, and one each in the model.
+#[test]
+fn merged_biases_are_taken_apart() {
+    let model = read("merged_biases.dynamo-eval");
+    let own = parameters(&model);
+    let mut keys: Vec<&str> = own.keys().copied().collect();
+    keys.sort_unstable();
+    let layers = ["layers.0.down", "layers.0.norm", "layers.0.up", "layers.1.down", "layers.1.norm", "layers.1.up"];
+    let mut expected: Vec<String> = ["head", "norm"]
+        .iter()
+        .chain(&layers)
+        .flat_map(|layer| [format!("{layer}.bias"), format!("{layer}.weight")])
+        .collect();
+    expected.sort();
+    assert_eq!(keys, expected);
+    for name in ["layers.0.up", "layers.1.up", "head"] {
+        assert_eq!(own[&format!("{name}.weight")[..]], [16, 8], "{name}");
+        assert_eq!(own[&format!("{name}.bias")[..]], [16], "{name}");
+    }
+}
+
 #[test]
 fn folded_batch_norms_are_named() {
     let file = Onnx::open(&file("mnasnet1_0.dynamo-eval")).unwrap();

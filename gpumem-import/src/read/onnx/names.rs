@@ -97,11 +97,13 @@ impl Roles {
             let mut apart: Vec<((String, usize), String)> = Vec::new();
             let mut role = Role { is_turned: true, ..Role::default() };
             for &(node, index) in all.iter().filter(|(node, _)| node.op_type.as_deref() != Some("Identity")) {
+                let is_bias = is_added_bias(node, index, &makers, &mut scopes);
                 let (suffix, is_turned) = match group_norm(node, index, &makers) {
                     Some(suffix) => {
                         role.is_flat = true;
                         (suffix, false)
                     }
+                    None if is_bias => ("bias", false),
                     None => reader(node, index),
                 };
                 role.is_norm |= node.op_type.as_deref().is_some_and(|op| op.ends_with("Normalization")) && index > 0;
@@ -119,13 +121,15 @@ impl Roles {
                         "" => String::new(),
                         path => format!("{path}.{suffix}"),
                     };
-                    let is_leaf = module
-                        .is_some_and(|module| module.class.starts_with(package(node.op_type.as_deref().unwrap_or(""))));
+                    let package = if is_bias { LINEAR } else { package(node.op_type.as_deref().unwrap_or("")) };
+                    let is_leaf = module.is_some_and(|module| module.class.starts_with(package));
                     role.is_sure |= keys.is_empty() && is_leaf;
                     if let (true, Some(output)) = (is_leaf, node.output.first()) {
                         apart.push(((output.clone(), index), own.clone()));
                     }
-                    keys.push(beside(node, index, next).unwrap_or(own));
+                    // A bias that several layers read has the name of one of them.
+                    let bias = bias(node, index, next).filter(|bias| !is_leaf || readers[bias].len() == 1);
+                    keys.push(bias.and_then(beside).unwrap_or(own));
                 }
             }
             role.is_sure |= keys.iter().any(|key| key == name);
@@ -176,11 +180,14 @@ fn reader(node: &NodeProto, index: usize) -> (&'static str, bool) {
     (suffix, false)
 }
 
+/// The package of linear layers.
+const LINEAR: &str = "torch.nn.modules.linear.";
+
 /// Returns the package of the modules whose parameters an operation reads.
 fn package(op: &str) -> &'static str {
     match op {
         "Conv" | "ConvTranspose" => "torch.nn.modules.conv.",
-        "Gemm" | "MatMul" => "torch.nn.modules.linear.",
+        "Gemm" | "MatMul" => LINEAR,
         "Gather" => "torch.nn.modules.sparse.",
         "BatchNormalization" => "torch.nn.modules.batchnorm.",
         _ => "torch.nn.modules.normalization.",
@@ -207,19 +214,32 @@ fn group_norm(node: &NodeProto, index: usize, makers: &HashMap<&str, &NodeProto>
     }
 }
 
-/// Returns the key by the bias of the same layer: that has its name where the weight has lost it.
-fn beside(node: &NodeProto, index: usize, next: Option<&Vec<(&NodeProto, usize)>>) -> Option<String> {
+/// Returns the bias of the layer whose weight an operand is.
+fn bias<'g>(node: &'g NodeProto, index: usize, next: Option<&Vec<(&'g NodeProto, usize)>>) -> Option<&'g str> {
     if index != 1 {
         return None;
     }
-    let bias = match node.op_type.as_deref()? {
-        "Gemm" | "Conv" | "ConvTranspose" => node.input.get(2)?,
+    match node.op_type.as_deref()? {
+        "Gemm" | "Conv" | "ConvTranspose" => node.input.get(2).map(|bias| &bias[..]),
         "MatMul" => {
             let (add, place) = next?.iter().find(|(next, _)| next.op_type.as_deref() == Some("Add"))?;
-            add.input.get(1 - (*place).min(1))?
+            add.input.get(1 - (*place).min(1)).map(|bias| &bias[..])
         }
-        _ => return None,
-    };
+        _ => None,
+    }
+}
+
+/// True if an operand is added to a product with a stored matrix, inside of the module of a linear layer.
+fn is_added_bias(node: &NodeProto, index: usize, makers: &HashMap<&str, &NodeProto>, scopes: &mut Scopes) -> bool {
+    let Some(other) = 1usize.checked_sub(index).and_then(|other| node.input.get(other)) else { return false };
+    let product = makers.get(&other[..]).filter(|product| product.op_type.as_deref() == Some("MatMul"));
+    let is_stored = product.and_then(|product| product.input.get(1)).is_some_and(|it| !makers.contains_key(&it[..]));
+    let is_sum = is_stored && node.op_type.as_deref() == Some("Add");
+    is_sum && scopes.of(node).modules.last().is_some_and(|module| module.class.starts_with(LINEAR))
+}
+
+/// Returns the key by the bias of the same layer: that has its name where the weight has lost it.
+fn beside(bias: &str) -> Option<String> {
     let stem = bias.strip_suffix("bias").filter(|_| looks_like_key(bias))?;
     Some(format!("{stem}weight"))
 }
