@@ -157,6 +157,17 @@ fn merged_biases_are_taken_apart() {
     }
 }
 
+/// A file does not say that a table has a row for padding. Positions that skip a token do.
+#[test]
+fn positions_skip_padding() {
+    let model = read("padded_positions.torchscript-train");
+    let lifted = gpumem_import::lift::lift(&model, &Batch::follow(&model).unwrap());
+    assert!(lifted.unknown.is_empty(), "{:?}", lifted.unknown);
+    let positions = lifted.layers.iter().find(|layer| layer.kind == "PositionEmbedding").unwrap();
+    assert_eq!(positions.arguments, [Literal::Int(16), Literal::Int(8)]);
+    assert_eq!(positions.options, [("padding_idx", Literal::Int(1))]);
+}
+
 #[test]
 fn folded_batch_norms_are_named() {
     let file = Onnx::open(&file("mnasnet1_0.dynamo-eval")).unwrap();

@@ -202,7 +202,9 @@ pub(super) fn padded_positions(lift: &mut Lift<'_>, at: usize) -> Option<()> {
     })?;
     let padding = integer(padding)?;
     let &[count, width] = &lift.model.values[table].shape[..] else { return None };
-    if node.int("padding_idx") != i64::try_from(padding).ok() {
+    // Files of ONNX do not say it. Then it is the token that the positions skip.
+    let is_said = !matches!(node.argument("padding_idx"), Some(Argument::None));
+    if is_said && node.int("padding_idx") != i64::try_from(padding).ok() {
         return None;
     }
     let layer = Layer::new("PositionEmbedding", tokens, output(node)?).with(count).with(width);

@@ -443,7 +443,9 @@ impl Translator<'_> {
         let is_named = self.state(value).is_some_and(|state| state.key.ends_with(".weight"));
         if is_table && (self.scope.aten == "embedding" || self.scope.aten.is_empty() && (is_named || numbers.is_none()))
         {
-            let arguments = [("weight", Argument::Tensor(value)), ("indices", Argument::Tensor(index))];
+            // A file does not say which row is that of padding.
+            let [weight, indices] = [value, index].map(Argument::Tensor);
+            let arguments = [("weight", weight), ("indices", indices), ("padding_idx", Argument::None)];
             return self.emit("embedding", &arguments, dtype, shape);
         }
         let mut indices = vec![None; dim];
