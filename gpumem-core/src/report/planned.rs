@@ -328,8 +328,10 @@ impl Planned {
         Ok(program)
     }
 
-    /// Returns arena bytes that any training step needs which has these parameters and saves at least these tensors, whatever its order, its
-    /// scratch memory and its targets are. If the network recomputes by choice, a step need not save anything.
+    /// Returns the arena bytes that any step with these parameters and saved tensors needs.
+    ///
+    /// They hold whatever the order, the scratch memory and the targets of a step are. If the network recomputes by choice, a step need not save
+    /// anything.
     ///
     /// # Errors
     /// See [`NotPlanned`].
