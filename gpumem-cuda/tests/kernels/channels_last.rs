@@ -144,10 +144,11 @@ fn block(dims: [u64; 3], rectifier: &'static str) -> impl Fn(&mut Graph) -> Node
     }
 }
 
-/// On maps in which no normalised element is so near to 0 that rounding decides whether it is cut off.
+/// On maps in which no normalised element is so near to 0 that rounding decides whether it is cut off, and none of `Tanh` so near to 1 that its
+/// slope is mostly rounding.
 #[test]
 fn fused_batch_norm() {
-    for (dims, parts) in [([3, 5, 7], 1), ([3, 27, 30], 6)] {
+    for (dims, parts) in [([3, 6, 7], 1), ([3, 27, 30], 6)] {
         let entries = entries(parts, CAPABILITY);
         for rectifier in ["Relu(inplace = true)", "Relu6"] {
             let build = block(dims, rectifier);

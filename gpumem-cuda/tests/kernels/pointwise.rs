@@ -17,9 +17,10 @@ fn of(graph: &mut Graph, input: NodeId, function: Function) -> NodeId {
     graph.nodes.len() - 1
 }
 
-/// Every function of one value, side by side: one gradient is written, the others are added.
+/// Every function of one value, side by side: one gradient is written, the others are added. Their sum, the loss, is of many terms: of a size at
+/// which it is not near 0.
 fn all(graph: &mut Graph) -> NodeId {
-    several(graph, |_| true)
+    several(graph, [7, 12], |_| true)
 }
 
 /// Those that jump, or whose slopes do, elsewhere than at 0.
@@ -27,11 +28,11 @@ const JUMP: [Function; 3] = [Function::Hardtanh, Function::Hardshrink, Function:
 
 /// The others: in 16 bits, what is rounded to another number may be on the other side of a jump.
 fn continuous(graph: &mut Graph) -> NodeId {
-    several(graph, |function| !JUMP.contains(&function))
+    several(graph, [7, 13], |function| !JUMP.contains(&function))
 }
 
-fn several(graph: &mut Graph, is_meant: fn(Function) -> bool) -> NodeId {
-    let input = graph.input(numbers(&[7, 13])).unwrap();
+fn several(graph: &mut Graph, sizes: [u64; 2], is_meant: fn(Function) -> bool) -> NodeId {
+    let input = graph.input(numbers(&sizes)).unwrap();
     let x = layer(graph, input, "Tanh");
     let positive = layer(graph, input, "Sigmoid");
     let results = Function::ALL.iter().copied().filter(|&function| is_meant(function)).map(|function| {
