@@ -10,7 +10,20 @@ use crate::run::device::Device;
 use crate::run::net::Net;
 use crate::run::tensor::{Compared, Hosts, Learned, NoConstTrain};
 use crate::train::Train;
+use alloc::string::String;
 use core::marker::PhantomData;
+
+/// Returns the name in PyTorch's state dict for a path of the network: `layer1[0].conv1.weight` is `layer1.0.conv1.weight`.
+///
+/// ```
+/// assert_eq!(gpumem_core::network::torch_name("layer1[0].conv1.weight"), "layer1.0.conv1.weight");
+/// assert_eq!(gpumem_core::network::torch_name("[0][2].weight"), "0.2.weight");
+/// ```
+pub fn torch_name(path: &str) -> String {
+    let name = path.replace('[', ".").replace(']', "");
+    // A path begins with a number if `forward` itself is the `nn.Sequential`.
+    name.strip_prefix('.').map_or(name.clone(), String::from)
+}
 
 /// One line of a network's layer table.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@ use common::Network;
 use common::run::Running;
 use gpumem_core::graph::{Elements, Source};
 use gpumem_core::layers::Entry;
+use gpumem_core::network::torch_name;
 use gpumem_core::program::functions::Function;
 use gpumem_core::program::{Class, Op};
 use gpumem_import::batch::Batch;
@@ -92,11 +93,6 @@ fn elements(key: &str, shape: &[u64]) -> Vec<u8> {
     numbers(key, shape).into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// Returns PyTorch's form of a name.
-fn key(name: &str) -> String {
-    name.replace('[', ".").replace(']', "")
-}
-
 fn write(case: &Case, folder: &Path) -> Result<PathBuf, Error> {
     let path = folder.join(format!("{}.onnx", case.name));
     let Resolved { graph, outputs, .. } = &case.network;
@@ -150,7 +146,7 @@ fn networks_are_written_or_refused() {
 /// Names the parameters of a graph, each once.
 fn parameters(case: &Case) -> BTreeMap<String, Vec<u64>> {
     let all = case.network.graph.parameters.iter();
-    all.map(|parameter| (key(&parameter.name), parameter.shape.dims().to_vec())).collect()
+    all.map(|parameter| (torch_name(&parameter.name), parameter.shape.dims().to_vec())).collect()
 }
 
 /// Returns the bytes of a network's forward pass for five samples.
@@ -269,7 +265,7 @@ fn computed(case: &Case, batch: u64, folder: &Path) -> Value {
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for (id, name, class, shape) in running.given() {
         if class != Class::Input {
-            running.write(id, numbers(&key(&name), &shape).into_iter().map(f32::to_bits));
+            running.write(id, numbers(&torch_name(&name), &shape).into_iter().map(f32::to_bits));
             continue;
         }
         let given = names.next().unwrap();

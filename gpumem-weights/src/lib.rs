@@ -62,9 +62,9 @@ mod source;
 mod weights;
 
 pub use error::{Error, Lone, Mismatch, Shapes};
+pub use gpumem_core::network::torch_name;
 #[cfg(feature = "hub")]
 pub use hub::Hub;
 pub use load::Report;
 pub use mapping::{Dtype, Mapping};
-pub use names::torch_name;
 pub use weights::{NetWeights, Weights};

@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Lone, Mismatch, Shapes};
 use crate::mapping::Mapping;
-use crate::names::{nearest, torch_name};
+use crate::names::nearest;
 use crate::source::{Kind, Source, View, elements};
 use gpumem_core::network::Network;
+use gpumem_core::network::torch_name;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::{self, Net};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -1,16 +1,4 @@
-//! Names: a network's paths as files have them, and patterns over names.
-
-/// Returns the name in PyTorch's state dict for a path of the network: `layer1[0].conv1.weight` is `layer1.0.conv1.weight`.
-///
-/// ```
-/// assert_eq!(gpumem_weights::torch_name("layer1[0].conv1.weight"), "layer1.0.conv1.weight");
-/// assert_eq!(gpumem_weights::torch_name("[0][2].weight"), "0.2.weight");
-/// ```
-pub fn torch_name(path: &str) -> String {
-    let name = path.replace('[', ".").replace(']', "");
-    // A path begins with a number if `forward` itself is the `nn.Sequential`.
-    name.strip_prefix('.').map_or(name.clone(), String::from)
-}
+//! Patterns over names.
 
 /// Returns the text that each `*` of `pattern` stands for in `name`; `None` if the pattern does not match. A `*` stands for any number of
 /// characters, and the first one for as few as possible.

@@ -11,6 +11,7 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::memory::target_cards::TargetCards;
+use gpumem_core::network::torch_name;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Class, Tensor};
 use gpumem_core::report::NotPlanned;
@@ -18,7 +19,7 @@ use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Role, Train};
 use gpumem_cpu::Cpu;
-use gpumem_import::weights::{Tensors, dotted};
+use gpumem_import::weights::Tensors;
 
 static NO_OPERATIONS: Operations = Operations::NONE;
 
@@ -73,7 +74,7 @@ impl Forward {
     pub fn set_weights(&mut self, weights: &mut Tensors) -> Result<(), Failure> {
         for (tensor, &offset) in self.placed.program.tensors.iter().zip(&self.placed.offsets) {
             if matches!(tensor.class, Class::Parameter | Class::Buffer) {
-                let bytes = weights.read_f32(&dotted(&tensor.name), tensor.shape.dims())?;
+                let bytes = weights.read_f32(&torch_name(&tensor.name), tensor.shape.dims())?;
                 self.runner.write(offset, &bytes)?;
             }
         }

@@ -108,7 +108,8 @@ fn compared(
     forward.set_weights(&mut weights)?;
     let drawn = forward.set_inputs(imported, &mut samples)?;
     if drawn > 0 {
-        say(&format!("{drawn} inputs that the model draws at random are 0 here"));
+        let inputs = if drawn == 1 { "1 input is 0 here".into() } else { format!("{drawn} inputs are 0 here") };
+        say(&format!("{inputs}, which the model draws at random"));
     }
     forward.run()?;
     let mut worst: Option<(usize, Difference)> = None;

@@ -528,6 +528,23 @@ pub fn lower_bound_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> 
 /// # Errors
 /// See [`PlanError`].
 pub(crate) fn bounds_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<[u64; 2], PlanError> {
+    let mut bytes = Vec::new();
+    let (_, ranges) = ranges_at(tables, batch, precision, &mut bytes)?;
+    let [least, most] = size_bounds(&ranges).map_err(|Overflow| PlanError::Overflow)?;
+    let lasting = Lasting::new(tables, batch, precision)?;
+    Ok([lasting.arena(least)?, lasting.arena(most).unwrap_or(u64::MAX)])
+}
+
+/// Returns the largest tensors inside a step, and the live ranges of all. `bytes` is filled with their sizes.
+///
+/// # Errors
+/// See [`PlanError`].
+fn ranges_at<'a>(
+    tables: &Tables<'_>,
+    batch: u64,
+    precision: Precision,
+    bytes: &'a mut Vec<u64>,
+) -> Result<(Largest<'a>, Vec<LiveRange>), PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
     }
@@ -535,13 +552,11 @@ pub(crate) fn bounds_at(tables: &Tables<'_>, batch: u64, precision: Precision) -
         return Err(PlanError::EmptyNetwork);
     }
     let count = tables.transients.lives.len();
-    let mut bytes = vec![0; count];
-    let largest = largest(tables, batch, precision, &mut bytes)?;
+    *bytes = vec![0; count];
+    let largest = largest(tables, batch, precision, bytes)?;
     let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; count];
     fill(tables, largest.bytes, &mut ranges)?;
-    let [least, most] = size_bounds(&ranges).map_err(|Overflow| PlanError::Overflow)?;
-    let lasting = Lasting::new(tables, batch, precision)?;
-    Ok([lasting.arena(least)?, lasting.arena(most).unwrap_or(u64::MAX)])
+    Ok((largest, ranges))
 }
 
 /// Returns the bytes of the arena besides what lives inside a step.
@@ -572,17 +587,8 @@ pub fn pack_within(
     precision: Precision,
     enough: u64,
 ) -> Result<(Budget, PackedRanges), PlanError> {
-    if batch == 0 {
-        return Err(PlanError::ZeroBatch);
-    }
-    if tables.operations == 0 {
-        return Err(PlanError::EmptyNetwork);
-    }
-    let count = tables.transients.lives.len();
-    let mut bytes = vec![0; count];
-    let largest = largest(tables, batch, precision, &mut bytes)?;
-    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; count];
-    fill(tables, largest.bytes, &mut ranges)?;
+    let mut bytes = Vec::new();
+    let (largest, ranges) = ranges_at(tables, batch, precision, &mut bytes)?;
     let lasting = Lasting::new(tables, batch, precision)?;
     let enough = enough.saturating_sub(lasting.arena(0)?);
     let packed = pack_slice_within(&ranges, enough).map_err(|Overflow| PlanError::Overflow)?;

@@ -126,6 +126,6 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     let small = exp_below(-x.abs());
     let sum = 1.0 + small;
     let quotient = select(x < 0.0, small, 1.0) / sum;
-    // What the sum lost is as large as a unit in the last place. It is nearly the share of the quotient that is too much.
+    // The sum lost as much as a unit in the last place. That is nearly the share of the quotient that is too much.
     quotient - quotient * ((1.0 - sum) + small)
 }

@@ -53,7 +53,7 @@ pub(crate) fn log(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn log1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // What the sum lost. Its second form is exact for large numbers, the first for others.
+    // The part that the sum lost. Its second form is exact for large numbers, the first for others.
     let lost = select(x < 1.0, x - (sum - 1.0), 1.0 - (sum - x));
     let (n, f) = split(sum);
     special(sum, join(n as f32, f, lost / sum).copysign(x))

@@ -144,7 +144,7 @@ impl<'m> Growth<'m> {
     /// True if a layer stays next to a missing operation.
     fn is_firm(&self, layer: &Layer) -> bool {
         let has_matrix = layer.keys.iter().any(|(_, key)| self.ranks.get(&key[..]).is_some_and(|&rank| rank > 1));
-        // What all samples share is not repeated for each.
+        // A value that all samples share is not repeated for each.
         layer.inputs.is_empty() || has_matrix || self.open.is_shared(layer.output)
     }
 

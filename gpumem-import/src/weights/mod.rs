@@ -4,7 +4,7 @@ mod numbers;
 mod plan;
 
 pub use numbers::to_f32;
-pub use plan::{Plan, dotted};
+pub use plan::Plan;
 
 use crate::error::Error;
 use crate::model::{Data, Dtype, Model, State, StateKind};

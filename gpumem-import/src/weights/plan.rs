@@ -2,6 +2,7 @@
 
 use crate::lift::layer::Change;
 use crate::lift::{Layer, Lifted};
+use gpumem_core::network::torch_name;
 use std::collections::{HashMap, HashSet};
 
 /// The differences between a network and the state dict of its model: see [`Plan::new`].
@@ -31,9 +32,9 @@ impl Plan {
         };
         let tables = lifted.tables.iter().map(|table| (table.key.clone(), table.shape.clone(), table.numbers.clone()));
         Plan {
-            names: renamed.iter().map(|(name, key)| (key.clone(), dotted(name))).collect(),
+            names: renamed.iter().map(|(name, key)| (key.clone(), torch_name(name))).collect(),
             transposed: changed.filter_map(key).collect(),
-            shapes: shapes.into_iter().map(|(name, shape)| (dotted(name), shape.to_vec())).collect(),
+            shapes: shapes.into_iter().map(|(name, shape)| (torch_name(name), shape.to_vec())).collect(),
             tables: tables.collect(),
         }
     }
@@ -60,9 +61,4 @@ impl Plan {
         let own = self.shapes.get(name).filter(|own| product(own) == product(&shape));
         own.cloned().unwrap_or(shape)
     }
-}
-
-/// Returns a name as files of PyTorch have it: `h[0].attn` is `h.0.attn`.
-pub fn dotted(name: &str) -> String {
-    name.replace('[', ".").replace(']', "").trim_start_matches('.').to_string()
 }

@@ -101,7 +101,7 @@ fn improve(all: &[Span], tensors: &[usize], packed: &mut PackedSlice, looks: &mu
         let blamed = search.searches_blamed(part(shares[2]), looks);
         let found = [plain, repairs, blamed];
         if found.contains(&true) {
-            // What finds nothing while something else does is tried less.
+            // A search that finds nothing while another one does is made less.
             shares = core::array::from_fn(|at| if found[at] { MOST_SHARES } else { (shares[at] / 2).max(1) });
         } else {
             each = each.saturating_mul(2);

@@ -1,12 +1,13 @@
 //! The parts of an ONNX file that are no operations: attributes, types, tensors, and the bytes on the disk.
 
-use super::{Tensors, Writer, data_file, key};
+use super::{Tensors, Writer, data_file};
 use crate::error::Error;
 use crate::read::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
     TensorShapeProto, TypeProto, ValueInfoProto, attribute_proto::AttributeType, tensor_shape_proto, type_proto,
 };
 use gpumem_core::graph::{Elements, NodeId};
+use gpumem_core::network::torch_name;
 use prost::Message;
 use std::collections::BTreeSet;
 use std::io::{Error as IoError, Write};
@@ -130,8 +131,8 @@ impl Writer<'_> {
 
     /// Returns the tensors of the network that are read, with their dimensions.
     fn tensors(&self, read: &BTreeSet<String>) -> Vec<(String, Vec<u64>)> {
-        let parameters = self.graph.parameters.iter().map(|parameter| (key(&parameter.name), parameter.shape));
-        let buffers = self.graph.buffers.iter().map(|buffer| (key(&buffer.name), buffer.shape));
+        let parameters = self.graph.parameters.iter().map(|parameter| (torch_name(&parameter.name), parameter.shape));
+        let buffers = self.graph.buffers.iter().map(|buffer| (torch_name(&buffer.name), buffer.shape));
         let all = parameters.chain(buffers).filter(|(name, _)| read.contains(name));
         all.map(|(name, shape)| (name, shape.dims().to_vec())).collect()
     }

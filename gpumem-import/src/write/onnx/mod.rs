@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::read::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use file::{float, int, ints, list, text};
 use gpumem_core::graph::{Graph, NodeId, Source};
+use gpumem_core::network::torch_name;
 use gpumem_core::program::Op;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ pub fn write_split(
         place: String::new(),
     };
     for stored in graph.parameters.iter().map(|it| &it.name).chain(graph.buffers.iter().map(|it| &it.name)) {
-        writer.unique(&key(stored));
+        writer.unique(&torch_name(stored));
     }
     for (id, (node, is_needed)) in graph.nodes.iter().zip(needed(graph, outputs)).enumerate() {
         let name = if is_needed || node.source == Source::Input { writer.value(id) } else { String::new() };
@@ -145,11 +146,6 @@ fn table(sizes: &[u64]) -> Option<u64> {
     count.filter(|&count| count <= LONGEST_TABLE)
 }
 
-/// Returns PyTorch's form of a name: `stage.0.weight` for `stage[0].weight`.
-fn key(name: &str) -> String {
-    name.replace('[', ".").replace(']', "")
-}
-
 /// Returns why an operation has no form in ONNX, and what to do.
 fn refusal(op: &Op) -> &'static str {
     match op {
@@ -177,10 +173,10 @@ impl Writer<'_> {
     fn value(&mut self, id: NodeId) -> String {
         let graph = self.graph;
         let node = &graph.nodes[id];
-        self.place = graph.rows.get(node.row).map_or(String::new(), |row| key(&row.path));
+        self.place = graph.rows.get(node.row).map_or(String::new(), |row| torch_name(&row.path));
         match &node.source {
             Source::Input => self.unique("input"),
-            Source::Parameter(parameter) => key(&graph.parameters[*parameter].name),
+            Source::Parameter(parameter) => torch_name(&graph.parameters[*parameter].name),
             Source::View(input) => {
                 let (name, own) = (self.names[*input].clone(), self.dims(*input));
                 self.reshape(&name, &own, node.value.batched, node.value.shape.dims())

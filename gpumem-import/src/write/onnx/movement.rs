@@ -113,7 +113,7 @@ impl Writer<'_> {
             let x = self.as_shape(input, &sizes);
             return Some((self.add(kind, &[&x, &axis], whole), vec![op.outer, op.inner]));
         }
-        // What comes after the first n elements does not count.
+        // Elements after the first n do not count.
         let x = if batched { self.as_maps(input, &sizes) } else { self.as_shape(input, &sizes) };
         let n = self.as_shape(*inputs.get(1)?, &[1, 1, 1]);
         let step = self.counted(op.length, &[op.length, 1]);

@@ -3,6 +3,7 @@
 use super::layers::Made;
 use super::{Writer, float, int};
 use gpumem_core::graph::NodeId;
+use gpumem_core::network::torch_name;
 use gpumem_core::program::ops::{BatchNorm, Normalize, Reparametrize, SpectralNorm, VectorNorm};
 
 impl Writer<'_> {
@@ -13,7 +14,7 @@ impl Writer<'_> {
             [_, scale, shift] => (self.names[*scale].clone(), self.names[*shift].clone()),
             _ => (self.filled(1.0, norm.channels), self.filled(0.0, norm.channels)),
         };
-        let statistics = |at: usize| Some(super::key(&self.graph.buffers.get(*buffers.get(at)?)?.name));
+        let statistics = |at: usize| Some(torch_name(&self.graph.buffers.get(*buffers.get(at)?)?.name));
         let (mean, variance) = (statistics(0)?, statistics(1)?);
         let made =
             self.add("BatchNormalization", &[&x, &scale, &shift, &mean, &variance], vec![float("epsilon", norm.eps)]);
@@ -122,7 +123,7 @@ impl Writer<'_> {
     pub(super) fn spectral_norm(&mut self, op: &SpectralNorm, inputs: &[NodeId], buffers: &[usize]) -> Option<Made> {
         let w = self.as_shape(*inputs.first()?, &op.sizes);
         let mut vector = |at: usize, shape: [u64; 3]| {
-            let name = super::key(&self.graph.buffers.get(*buffers.get(at)?)?.name);
+            let name = torch_name(&self.graph.buffers.get(*buffers.get(at)?)?.name);
             Some(self.shaped(&name, false, &shape))
         };
         let (u, v) = (vector(0, [1, op.sizes[1], 1])?, vector(1, [op.sizes[0], 1, op.sizes[2]])?);
