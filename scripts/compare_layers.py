@@ -22,6 +22,14 @@ PERCEPTRON = (
     "Linear(512) | Relu | Linear(512) | Relu | Linear(10)",
     "nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))",
 )
+LSTM = ("Lstm(256) | Lstm(256)", "Steps(nn.LSTM(128, 256, num_layers=2, batch_first=True))")
+
+
+def eight(ours, torch):
+    """Eight layers of one kind: one alone is soon done."""
+    return " | ".join([ours] * 8), f"nn.Sequential(*({torch} for _ in range(8)))"
+
+
 # Name: the shape of a sample, the batch, what a step is, the layers, PyTorch's layers.
 CASES = {
     "conv3-32x96": ("32x96x96", 4, "gradients", "Conv2d(32, 3, padding = 1)", "nn.Conv2d(32, 32, 3, padding=1)"),
@@ -43,6 +51,14 @@ CASES = {
     "transposed2": ("64x24x24", 4, "gradients", "ConvTranspose2d(32, 2, stride = 2)", "nn.ConvTranspose2d(64, 32, 2, 2)"),
     "conv3-infer-96": ("32x96x96", 1, "inference", "Conv2d(32, 3, padding = 1)", "nn.Conv2d(32, 32, 3, padding=1)"),
     "conv3-infer-7": ("512x7x7", 1, "inference", "Conv2d(512, 3, padding = 1)", "nn.Conv2d(512, 512, 3, padding=1)"),
+    "gelu": ("65x768", 32, "gradients", *eight("Gelu", "nn.GELU()")),
+    "gelu-infer": ("65x768", 32, "inference", *eight("Gelu", "nn.GELU()")),
+    "layer-norm": ("65x192", 32, "gradients", *eight("LayerNorm", "nn.LayerNorm(192)")),
+    "layer-norm-infer": ("65x192", 32, "inference", *eight("LayerNorm", "nn.LayerNorm(192)")),
+    "softmax": ("64x512", 32, "gradients", *eight("Softmax", "nn.Softmax(-1)")),
+    "softmax-infer": ("64x512", 32, "inference", *eight("Softmax", "nn.Softmax(-1)")),
+    "lstm": ("64x128", 32, "gradients", *LSTM),
+    "lstm-infer": ("64x128", 32, "inference", *LSTM),
     "perceptron-64": ("784", 64, "training", *PERCEPTRON),
     "perceptron-infer-8": ("784", 8, "inference", *PERCEPTRON),
     "perceptron-infer-32": ("784", 32, "inference", *PERCEPTRON),
@@ -55,25 +71,38 @@ def serve(name):
     import torch
     from torch import nn
 
+    class Steps(nn.Module):
+        """The outputs of a recurrent layer without its last state."""
+
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
     torch.set_num_threads(1)
     torch.manual_seed(1)
     shape, batch, mode, _, text = CASES[name]
-    layers = eval(text, {"nn": nn})
+    layers = eval(text, {"nn": nn, "Steps": Steps})
     x = torch.randn(batch, *map(int, shape.split("x")), requires_grad=mode == "gradients")
     with torch.no_grad():
         target = torch.randn_like(layers(x))
-    optimizer = torch.optim.SGD(layers.parameters(), lr=1e-6)
+    parameters = list(layers.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=1e-6) if parameters else None
 
     def step():
         if mode == "inference":
             with torch.inference_mode():
                 layers(x)
             return 0.0
-        optimizer.zero_grad(set_to_none=True)
+        if optimizer:
+            optimizer.zero_grad(set_to_none=True)
         x.grad = None
         loss = nn.functional.mse_loss(layers(x), target)
         loss.backward()
-        optimizer.step()
+        if optimizer:
+            optimizer.step()
         return loss.item()
 
     for _ in range(3):
