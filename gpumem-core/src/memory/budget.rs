@@ -536,9 +536,6 @@ pub(crate) fn bounds_at(tables: &Tables<'_>, batch: u64, precision: Precision) -
 }
 
 /// Returns the largest tensors inside a step, and the live ranges of all. `bytes` is filled with their sizes.
-///
-/// # Errors
-/// See [`PlanError`].
 fn ranges_at<'a>(
     tables: &Tables<'_>,
     batch: u64,
