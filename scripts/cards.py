@@ -107,6 +107,7 @@ def card(row):
         ("cuda_cores", optional(row["cuda_cores"], integer)),
         ("fp32_tflops", optional(row["fp32_tflops"], float_literal)),
         ("tensor_fp16_tflops", optional(row["tensor_fp16_dense_tflops"], float_literal)),
+        ("has_multicast", "true" if row["multicast"] else "false"),
         ("notes", text(row["notes"])),
     ]
     # Four lines a card, or the table would be thousands of lines long.

@@ -43,10 +43,11 @@ fn every_column_of_every_row_is_in_the_table() {
         assert_eq!(card.cuda_cores, optional(&row["cuda_cores"]));
         assert_eq!(card.fp32_tflops, optional(&row["fp32_tflops"]));
         assert_eq!(card.tensor_fp16_tflops, optional(&row["tensor_fp16_dense_tflops"]));
+        assert_eq!(card.has_multicast, row["multicast"] == "yes");
         assert_eq!(card.notes, row["notes"]);
         let aliases: Vec<&str> = ALIASES.iter().filter(|alias| alias.card == card).map(|alias| alias.slug).collect();
         assert_eq!(aliases.join(" "), row["aliases"]);
-        assert_eq!(row.len(), 19, "a column that this test does not know");
+        assert_eq!(row.len(), 20, "a column that this test does not know");
     }
 }
 
