@@ -249,7 +249,7 @@ pub fn environment(data: &[u8]) {
     let environment = Environment { cards, vram, headroom, unchecked: None };
     for (written, headroom) in [(&[][..], 0), (&ALL[..1], u64::MAX), (ALL, 1 << 30)] {
         for selected in [&[][..], &ALL[..3]] {
-            let aim = TargetCards { cards: written, selected, headroom, environment };
+            let aim = TargetCards { selected, headroom, environment, ..TargetCards::at(written) };
             let room = aim.room();
             for arena in [0, room, room.saturating_add(1), u64::MAX] {
                 let refusal = together(&[("Generator", arena), ("Critic", 1)], &aim);

@@ -15,7 +15,8 @@ use gpumem_core::memory::place::{HOST, place};
 use gpumem_core::number::Coding;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
 use gpumem_core::train::optim::{Adafactor, AdamW8bit, Muon, Optimizer, whole_states};
-use gpumem_core::train::{Descent, Offload};
+use gpumem_core::train::ranks::Sharding;
+use gpumem_core::train::{Descent, Offload, Ranks, Shard};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
@@ -46,11 +47,39 @@ fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
         Role::Bit => each.div_ceil(8),
         _ => each,
     };
-    (each * if tensor.batched { batch } else { 1 } + tensor.once) * element(tensor.role, precision)
+    (kept(each, tensor.sharding) * if tensor.batched { batch } else { 1 } + tensor.once)
+        * element(tensor.role, precision)
+}
+
+/// The elements that a rank has of a tensor with so many.
+fn kept(elements: u64, sharding: Sharding) -> u64 {
+    let shard = |ranks: u64| elements.div_ceil(ranks).div_ceil(64) * 64;
+    match sharding {
+        Sharding::Replicated => elements,
+        Sharding::Gathered(ranks) => ranks * shard(ranks),
+        Sharding::Sharded(ranks) => shard(ranks),
+    }
+}
+
+/// How ranks keep a parameter, its gradient, and what belongs to each of its elements.
+fn shardings(tensor: &Tensor, Ranks { count, shard, least_sharded, .. }: Ranks) -> [Sharding; 3] {
+    let elements: u64 = tensor.shape.dims().iter().product();
+    let is_whole = count == 1 || elements < least_sharded || !matches!(tensor.role, Role::Weight | Role::Norm);
+    let [own, padded, whole] = [Sharding::Sharded(count), Sharding::Gathered(count), Sharding::Replicated];
+    match shard {
+        _ if is_whole => [whole; 3],
+        Shard::None => [whole; 3],
+        Shard::Optimizer => [if tensor.trained { padded } else { whole }, padded, own],
+        Shard::Gradients => [if tensor.trained { padded } else { whole }, own, own],
+        _ => [own; 3],
+    }
 }
 
 fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precision, training: Option<Training>) {
-    let budget = &compiled.budget;
+    let (budget, ranks) = (&compiled.budget, program.descent.ranks);
+    for tensor in program.of_class(Class::Parameter).map(|id| program.tensor(id)) {
+        assert_eq!(tensor.sharding, shardings(tensor, ranks)[0], "{}", tensor.name);
+    }
     // Exact and padded bytes of the tensors of some classes.
     let sum = |classes: &[Class]| {
         let tensors = program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
@@ -62,7 +91,7 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     let mixed = matches!(precision, Precision::Mixed(_)) && training.is_some();
     let masters = program.tensors.iter().filter(|t| mixed && t.trained && t.role == Role::Weight);
     let master = masters.fold((0, 0), |(exact, padded), tensor| {
-        let size = tensor.shape.dims().iter().product::<u64>() * 4;
+        let size = kept(tensor.shape.dims().iter().product(), shardings(tensor, ranks)[2]) * 4;
         (exact + size, padded + size.next_multiple_of(256))
     });
     let [gradients, optimizer] = [Class::Gradient, Class::Moment].map(|class| sum(&[class]));
@@ -78,7 +107,8 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     let batch_io = (exact * halves, padded * halves);
     let held = training.is_some_and(|training| training.update == Update::Separate);
     let trained = program.tensors.iter().filter(|tensor| tensor.trained && held);
-    assert_eq!(gradients.0, trained.map(|tensor| bytes(tensor, batch, precision)).sum::<u64>());
+    let gradient = |tensor: &Tensor| Tensor { sharding: shardings(tensor, ranks)[1], ..tensor.clone() };
+    assert_eq!(gradients.0, trained.map(|tensor| bytes(&gradient(tensor), batch, precision)).sum::<u64>());
     assert_eq!(
         [
             budget[Line::Weights],
@@ -164,6 +194,12 @@ fn offload(offload: Offload, moments: u64) -> Offload {
     }
 }
 
+/// Ranks that share a step with these states. Small tensors are sharded, too.
+fn ranks(count: u64, shard: Shard, moments: u64) -> Ranks {
+    let shard = if whole_states(moments).1 { Shard::None } else { shard };
+    Ranks { count, shard, bucket: 4096, least_sharded: 100, ..Ranks::ALONE }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -174,6 +210,7 @@ proptest! {
         precision in prop::sample::select(&Precision::ALL[..]),
         training in prop::option::of((prop::sample::select(&MOMENTS[..]), any::<bool>(), any::<bool>())),
         offloads in prop::sample::select(&Offload::ALL[..]),
+        (count, shard) in (1u64..5, prop::sample::select(&Shard::ALL[..])),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
         adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4), Some(Coding::Nf4Double)][..]), 0usize..60)),
@@ -198,10 +235,14 @@ proptest! {
             moments,
             update: if held { Update::Separate } else { Update::Fused },
             input_gradient: false,
-            descent: Descent { offload: offload(offloads, moments), ..Descent::PLAIN },
+            descent: Descent {
+                offload: offload(offloads, moments),
+                ranks: ranks(count, shard, moments),
+                ..Descent::PLAIN
+            },
         });
         let program = lower(&graph, &outputs, &Options { training }).unwrap();
-        let compiled = plan(&program, batch, precision);
+        let compiled = plan(&program, batch * program.descent.ranks.count, precision);
         recount(&program, &compiled, batch, precision, training);
         check_places(&program, &compiled, batch, precision);
     }

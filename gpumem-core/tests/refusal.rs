@@ -27,7 +27,7 @@ fn text(
     headroom: u64,
 ) -> Option<String> {
     let environment = Environment { vram, ..Environment::NONE };
-    limited(step, batch, &TargetCards { cards, selected, headroom, environment })
+    limited(step, batch, &TargetCards { selected, headroom, environment, ..TargetCards::at(cards) })
 }
 
 fn limited(step: &Tables, batch: u64, target_cards: &TargetCards<'_>) -> Option<String> {
@@ -53,7 +53,7 @@ fn what_fits_is_not_refused() {
 fn a_share_of_activations() {
     let plan: Plan<TENSORS> = plan(&STEP, 16, Precision::F32);
     let least = plan.budget[Line::Activations];
-    let target_cards = TargetCards { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
+    let target_cards = TargetCards::at(&[GTX_1650]);
     let check = |without| check_budget("Chain", Checkpoint::Budget(0.5), without, &plan, &target_cards);
     check(2 * least);
     let panic = std::panic::catch_unwind(|| check(least)).unwrap_err();
@@ -142,7 +142,7 @@ fn cards_that_nothing_runs_on_are_refused() {
     const WHY: &str = "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card";
     let said = |cards: &[Card], selected: &[Card], named: Option<&str>| {
         let environment = Environment { cards: named, ..Environment::NONE };
-        limited(&STEP, 1, &TargetCards { cards, selected, headroom: 0, environment })
+        limited(&STEP, 1, &TargetCards { selected, environment, ..TargetCards::at(cards) })
     };
     assert_eq!(said(&[RTX_3060, K80], &[], None), Some(format!("`cards:`: {WHY}")));
     assert_eq!(said(&[], &[K80], None), Some(format!("Cargo feature `k80`: {WHY}")));
@@ -310,7 +310,7 @@ fn no_card_is_large_enough() {
 }
 
 fn from_outside(environment: Environment<'_>) -> Option<String> {
-    limited(&STEP, 48, &TargetCards { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
+    limited(&STEP, 48, &TargetCards { selected: &[T4], headroom: 1 << 20, environment, ..TargetCards::at(&[RTX_3060]) })
 }
 
 #[test]

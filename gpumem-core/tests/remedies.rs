@@ -10,7 +10,7 @@ use gpumem_core::cards::RTX_3060;
 use gpumem_core::graph::{Graph, Lora};
 use gpumem_core::lower::{Blueprint, Sizes, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
-use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split, refusal_with};
+use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Slopes, Split, refusal_with};
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::number::{Coding, Half};
@@ -18,7 +18,7 @@ use gpumem_core::program::Measure;
 use gpumem_core::program::Program;
 use gpumem_core::program::loss::{LossOptions, Mining, Reduction};
 use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
-use gpumem_core::train::{ConvNorm, Descent, Offload};
+use gpumem_core::train::{ConvNorm, Descent, Offload, Ranks, Shard};
 use gpumem_core::{Checkpoint, Precision, Update};
 
 const WORKSPACES: Workspaces = Workspaces { product: 0, convolution: 0 };
@@ -87,6 +87,31 @@ fn the_fewest_parts_that_fit() {
     let both = found(least - 1)[0];
     assert!(both.arena < least && both.more.is_some() && both.split.is_some_and(|split| split.micro_batches == 24));
     assert_eq!(found(0), []);
+}
+
+/// Ranks keep shards of as few tensors as it takes, and there are more of them only if shards of all are too large.
+#[test]
+fn shards_and_ranks() {
+    let mut blueprint =
+        blueprint("Flatten | Linear(256) | Tanh | Linear(256) | Tanh | Linear(3)", Term::MSE, Checkpoint::None);
+    let steps = blueprint.training.as_mut().unwrap();
+    steps.moments = 2;
+    steps.descent.ranks = Ranks { count: 2, least_sharded: 1000, ..Ranks::ALONE };
+    let on = |count, shard| {
+        let mut other = blueprint.clone();
+        other.training.as_mut().unwrap().descent.ranks = Ranks { count, shard, least_sharded: 1000, ..Ranks::ALONE };
+        arena(&other.training(Precision::F32).unwrap().unwrap(), 24)
+    };
+    let plain = blueprint.training(Precision::F32).unwrap().unwrap();
+    let found = |room| found(&blueprint, &plain, 24, room)[0];
+    let shared = |room| found(room).shared.map(|Shared { ranks, shard, .. }| (ranks, shard));
+    let rooms = [on(2, Shard::Optimizer), on(2, Shard::Parameters), on(4, Shard::Parameters)];
+    assert!(rooms.is_sorted_by(|one, other| one > other), "{rooms:?}");
+    assert_eq!(shared(rooms[0]), Some((None, Some(Shard::Optimizer))));
+    assert_eq!(shared(rooms[1]), Some((None, Some(Shard::Parameters))));
+    assert_eq!(shared(rooms[2]), Some((Some(4), Some(Shard::Parameters))));
+    assert_eq!(found(rooms[2]).arena, rooms[2]);
+    assert!(found(rooms[2]).shared.unwrap().sent > found(rooms[0]).shared.unwrap().sent);
 }
 
 /// A batch whose samples are compared with each other stays whole, whatever else is written in another way.

@@ -21,9 +21,10 @@ impl Options<'_> {
         if outputs.is_empty() {
             return Err(LowerError::of_all("the network has no output"));
         }
-        let Some(training) = self.training.filter(|training| training.descent.accumulates()) else { return Ok(()) };
+        let Some(training) = self.training.filter(|training| training.descent.parts() > 1) else { return Ok(()) };
+        let field = if training.descent.accumulates() { "micro_batches" } else { "ranks" };
         match training.loss.iter().find(|term| term.compares_samples()) {
-            Some(term) => Err(LowerError { row: None, message: not_in_parts(term.measure.name()) }),
+            Some(term) => Err(LowerError { row: None, message: not_in_parts(term.measure.name(), field) }),
             None => Ok(()),
         }
     }
@@ -233,10 +234,11 @@ pub struct LowerError {
     pub message: String,
 }
 
-/// Returns the message for a loss that compares all samples of a batch and so cannot be computed in micro-batches.
-pub fn not_in_parts(loss: &str) -> String {
+/// Returns the message for a loss that compares all samples of a batch and so cannot be computed in the parts into which `field` of `TRAIN` splits
+/// it: `micro_batches` or `ranks`.
+pub fn not_in_parts(loss: &str, field: &str) -> String {
     alloc::format!(
-        "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `micro_batches`, or use `checkpoint: Auto`"
+        "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `{field}`, or use `checkpoint: Auto`"
     )
 }
 

@@ -38,9 +38,9 @@ impl Sizes {
         Sizes { batch, precision, workspaces, only_cheap: false, levels: Sizes::LEVELS, renormalises: true }
     }
 
-    /// Returns the sizes of one of `micro_batches` parts of the batch: only one of them is in memory at a time.
-    pub(in crate::lower) fn of_micro_batch(&self, micro_batches: u64) -> Sizes {
-        Sizes { batch: samples(self.batch, micro_batches), ..*self }
+    /// Returns the sizes of one of so many parts of the batch: only one of them is in the memory of a card at a time.
+    pub(in crate::lower) fn of_part(&self, parts: u64) -> Sizes {
+        Sizes { batch: samples(self.batch, parts), ..*self }
     }
 
     /// Returns the sizes of a step for these target cards. One convolution may use `convolution` bytes of scratch.
@@ -71,7 +71,7 @@ impl Sizes {
 
     /// Returns the peak of the tensors inside a step, in bytes.
     pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
-        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let sizes = self.of_part(program.descent.parts());
         let transients = program.transients().map(|id| program.tensor(id)).map(|tensor| {
             let range = [tensor.first as usize, tensor.last as usize];
             (range, i128::from(sizes.padded(tensor).unwrap_or(MOST)))
@@ -82,7 +82,7 @@ impl Sizes {
 
     /// Returns the bytes inside a step that live from the forward pass into the backward pass, without scratch.
     pub(crate) fn saved(&self, program: &Program) -> u64 {
-        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let sizes = self.of_part(program.descent.parts());
         let of = |phase: Phase| move |operation: &Operation| operation.phase() == phase;
         let last_forward = program.operations.iter().rposition(of(Phase::Forward));
         let first_backward = program.operations.iter().position(of(Phase::Backward));
@@ -96,7 +96,7 @@ impl Sizes {
 
     /// Returns the bytes of the targets of a training step, which are there twice: one half is filled while the other is read.
     pub(crate) fn targets(&self, program: &Program) -> u64 {
-        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let sizes = self.of_part(program.descent.parts());
         let targets = program.tensors.iter().filter(|tensor| tensor.class == Class::Target);
         targets.map(|tensor| 2 * sizes.padded(tensor).unwrap_or(0)).fold(0, u64::saturating_add)
     }

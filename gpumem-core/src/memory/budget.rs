@@ -1,5 +1,6 @@
 //! Budgets: the bytes of each tensor of a step, its place in the arena, and the sums.
 
+use crate::cards::{Card, UNKNOWN_RESERVE};
 use crate::memory::bytes::{
     Bytes, Largest, MOST_BYTES, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes,
 };
@@ -9,6 +10,7 @@ use crate::memory::plan::{
 };
 use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
 use crate::number::{Precision, Role};
+use crate::train::Ranks;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Index;
@@ -45,7 +47,9 @@ pub enum Line {
     Arena,
     /// Bytes that context, modules, library handles and graph take besides the arena. A property of the card.
     Reserve,
-    /// `arena + reserve`.
+    /// Bytes that the communication library takes besides: a bound that follows from the ranks and the card. 0 for one rank.
+    Communication,
+    /// `arena + reserve + communication`.
     Total,
 }
 
@@ -54,7 +58,7 @@ impl Line {
     pub const COUNT: usize = Line::ALL.len();
 
     /// Every line, in order.
-    pub const ALL: [Line; 12] = [
+    pub const ALL: [Line; 13] = [
         Line::Weights,
         Line::Master,
         Line::Gradients,
@@ -66,6 +70,7 @@ impl Line {
         Line::Activations,
         Line::Arena,
         Line::Reserve,
+        Line::Communication,
         Line::Total,
     ];
 
@@ -86,6 +91,12 @@ impl Line {
         Line::Activations,
     ];
 
+    /// Iterates over the lines that texts show: all but those that only a step of several ranks has.
+    pub fn shown(budget: &Budget) -> impl Iterator<Item = Line> {
+        let communicates = budget[Line::Communication] > 0;
+        Line::ALL.into_iter().filter(move |&line| communicates || line != Line::Communication)
+    }
+
     /// Returns the parts of an arena, in their order in memory.
     pub fn parts() -> impl Iterator<Item = Line> {
         Line::PLACES.into_iter()
@@ -105,6 +116,7 @@ impl Line {
             Line::Activations => "activations",
             Line::Arena => "arena",
             Line::Reserve => "reserve",
+            Line::Communication => "communication",
             Line::Total => "total",
         }
     }
@@ -163,8 +175,20 @@ impl Budget {
     /// Returns the budget on a card that takes `reserve` bytes besides the arena.
     pub const fn with_reserve(mut self, reserve: u64) -> Budget {
         self.lines[Line::Reserve as usize] = reserve;
+        self.totalled()
+    }
+
+    /// Returns the budget on a card of which the communication library takes so many bytes: see
+    /// [`Ranks::communication`](crate::train::Ranks::communication).
+    pub const fn with_communication(mut self, bytes: u64) -> Budget {
+        self.lines[Line::Communication as usize] = bytes;
+        self.totalled()
+    }
+
+    const fn totalled(mut self) -> Budget {
         // An arena is below 2^63 bytes; a sum past 2^64 is more than any card has, and so is the largest number.
-        self.lines[Line::Total as usize] = self.get(Line::Arena).saturating_add(reserve);
+        let arena = self.get(Line::Arena).saturating_add(self.get(Line::Reserve));
+        self.lines[Line::Total as usize] = arena.saturating_add(self.get(Line::Communication));
         self
     }
 }
@@ -217,6 +241,15 @@ impl<const N: usize> Plan<N> {
     /// Returns the budget on a card that takes `reserve` bytes besides the arena.
     pub const fn budget(&self, reserve: u64) -> Budget {
         self.budget.with_reserve(reserve)
+    }
+
+    /// Returns the budget on the first of these cards, or on an unknown card if there is none.
+    pub const fn budget_on(&self, cards: &[Card], ranks: Ranks) -> Budget {
+        let (reserve, communication) = match cards {
+            [card, ..] => (card.reserve(), ranks.communication(Some(card))),
+            [] => (UNKNOWN_RESERVE, ranks.communication(None)),
+        };
+        self.budget(reserve).with_communication(communication)
     }
 }
 
@@ -276,32 +309,47 @@ impl Lasting {
         let mut i = 0;
         while i < tables.parameters.len() {
             let [role, elements, training, count] = tables.parameters[i];
-            let bytes = match tensor_bytes(&element, role, elements, 0, 0) {
+            let whole = match tensor_bytes(&element, role, elements, 0, 0) {
                 Ok(bytes) => bytes,
                 Err(error) => return Err(error),
             };
             let Some(role) = Role::from_number(role) else {
                 return Err(PlanError::Malformed);
             };
+            let ranks = tables.ranks;
+            // A tensor has at most 2^59 elements, and a gathered one hardly more.
+            let (bytes, kept, own) = if ranks.is_alone() {
+                (whole, elements, elements)
+            } else {
+                let sharding = [
+                    ranks.of_parameter(role, elements, training != NOT_TRAINED),
+                    ranks.of_gradient(role, elements),
+                    ranks.of_state(role, elements),
+                ];
+                match (sharding[0].stored(elements), sharding[1].stored(elements), sharding[2].stored(elements)) {
+                    (Some(stored), Some(kept), Some(own)) => (stored * element[role as usize], kept, own),
+                    _ => return Err(PlanError::Overflow),
+                }
+            };
             let master = match role.master(precision) {
-                Some(format) => elements * format.bytes(),
+                Some(format) => format.bytes(),
                 None => 0,
             };
-            let moment = elements * Role::Moment.bytes(precision);
+            let moment = own * Role::Moment.bytes(precision);
             // A parameter that another step trains has its states among the buffers, and no gradient here.
             let copied = if training == NOT_TRAINED { 0 } else { count };
             let trained = if training == TRAINED { count } else { 0 };
             let held = if tables.holds_gradients { trained } else { 0 };
-            let gradient = if tables.wide_sums && master > 0 { master } else { bytes };
+            let gradient = kept * if tables.wide_sums && master > 0 { master } else { element[role as usize] };
             let Some(moments) = trained.checked_mul(tables.moments) else {
                 return Err(PlanError::Overflow);
             };
             let lines = [
                 (Line::Weights, bytes, count),
                 (Line::Gradients, gradient, held),
-                (Line::Master, master, if tables.training { copied } else { 0 }),
+                (Line::Master, own * master, if tables.training { copied } else { 0 }),
                 (Line::Optimizer, moment, moments),
-                (Line::Ema, elements * Role::WideMoment.bytes(precision), if tables.averages { trained } else { 0 }),
+                (Line::Ema, own * Role::WideMoment.bytes(precision), if tables.averages { trained } else { 0 }),
             ];
             let mut line = 0;
             while line < lines.len() {

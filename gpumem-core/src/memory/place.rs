@@ -104,7 +104,7 @@ impl Placed {
     /// Returns the place and the bytes of each master copy.
     fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.program.tensors.iter().zip(&self.masters);
-        all.filter_map(|(tensor, &master)| Some((master?, tensor.stored(1)?.saturating_mul(Format::F32.bytes()))))
+        all.filter_map(|(tensor, &master)| Some((master?, tensor.own_shard()?.saturating_mul(Format::F32.bytes()))))
     }
 
     /// True if the lasting tensors of another step of the network have the places that they have here.
@@ -286,5 +286,7 @@ fn bytes_in(part: Line, tensor: &Tensor, (training, batch): (bool, u64), precisi
         (Line::Master, Class::Parameter) if training && tensor.trained => tensor.role.master(precision)?.bytes(),
         _ => return None,
     };
-    tensor.stored(batch)?.checked_mul(each)
+    // Ranks keep master copies of their own shards alone.
+    let elements = if part == Line::Master { tensor.own_shard() } else { tensor.stored(batch) };
+    elements?.checked_mul(each)
 }

@@ -243,7 +243,10 @@ const fn append_program(text: &mut Text, compiled: Option<&Compiled<'_>>) {
     text.text(",\"lower_bound\":").number(compiled.budget.lower_bound);
     let mut i = 0;
     while i < Line::COUNT {
-        text.text(",\"").text(Line::ALL[i].name()).text("\":").number(compiled.budget.get(Line::ALL[i]));
+        let (line, bytes) = (Line::ALL[i], compiled.budget.get(Line::ALL[i]));
+        if !matches!(line, Line::Communication) || bytes > 0 {
+            text.text(",\"").text(line.name()).text("\":").number(bytes);
+        }
         i += 1;
     }
     text.text("}");

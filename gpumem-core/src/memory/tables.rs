@@ -7,6 +7,7 @@
 
 use crate::memory::target_cards::TargetCards;
 use crate::number::Role;
+use crate::train::Ranks;
 
 /// A tensor that lives inside a step, `[role, fixed, per_sample, gaps, first, last]`. It has `fixed + per_sample * batch` elements of [`Role`]
 /// `role`, and in 16-bit formats `gaps * batch` more. It is alive from operation `first` to operation `last`, both included.
@@ -189,6 +190,10 @@ pub struct Tables<'a> {
     pub workspaces: Workspaces,
     /// The number of micro-batches, which run one after the other in the same memory: at least 1.
     pub micro_batches: u64,
+    /// Parts of a batch, of which one is in the memory of a card at a time: micro-batches of all ranks.
+    pub parts: u64,
+    /// The ranks that share the step. Each has what these tables count, at its part of the batch.
+    pub ranks: Ranks,
     /// True if optimizer state and master copies are in host memory.
     pub offloads: bool,
     /// Activations that are parked in host memory for a while of each micro-batch.
@@ -212,12 +217,29 @@ impl<'a> Tables<'a> {
     /// Returns the tables for another number of micro-batches, of a training step or of a network's forward pass.
     pub const fn with_micro_batches(mut self, micro_batches: u64) -> Tables<'a> {
         self.micro_batches = micro_batches;
+        self.parts = micro_batches.saturating_mul(self.ranks.count);
         self
     }
 
-    /// Returns the samples of a batch that are in memory at once: those of one micro-batch.
+    /// Returns the tables of one part of a batch, as if it were a batch of its own.
+    pub const fn of_part(mut self) -> Tables<'a> {
+        (self.micro_batches, self.parts) = (1, 1);
+        self
+    }
+
+    /// Returns the tables of a forward pass that so many ranks run side by side, each with all parameters. Those of a training step stay as they
+    /// are.
+    pub const fn on_ranks(mut self, count: u64) -> Tables<'a> {
+        if !self.training {
+            self.ranks = Ranks { count, ..Ranks::ALONE };
+        }
+        let micro_batches = self.micro_batches;
+        self.with_micro_batches(micro_batches)
+    }
+
+    /// Returns the samples of a batch that are in memory at once: those of one micro-batch of one rank.
     pub const fn samples(&self, batch: u64) -> u64 {
-        samples(batch, self.micro_batches)
+        samples(batch, self.parts)
     }
 
     /// True if anything is in host memory.
@@ -226,9 +248,9 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Returns the samples of a micro-batch. If the number of micro-batches does not divide the batch, the largest one counts.
-pub const fn samples(batch: u64, micro_batches: u64) -> u64 {
-    batch.div_ceil(if micro_batches > 0 { micro_batches } else { 1 })
+/// Returns the samples of one of so many parts of a batch. If their number does not divide the batch, the largest part counts.
+pub const fn samples(batch: u64, parts: u64) -> u64 {
+    batch.div_ceil(if parts > 0 { parts } else { 1 })
 }
 
 /// The most bytes of one operation's workspace.

@@ -1,7 +1,7 @@
 //! Actions: what each operation of a program does.
 
 use super::encoding::{Reader, Wire, wire_enum, wire_struct};
-use super::{Criterion, Op};
+use super::{Criterion, Op, Phase};
 use alloc::vec::Vec;
 
 /// The pass in which an operation runs.
@@ -42,9 +42,10 @@ pub enum Action {
     Check,
     /// Squares `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE) elements. For each
     /// piece it writes `sqrt(sum of squares / PIECE)` to `Workspace`, from this index on. It does not write the sum, which could be infinite.
-    /// All gradients share one workspace.
+    /// All gradients share one workspace. Those of which a rank has a shard share a second one, of which the rank writes its own shard.
     Squares(u64),
-    /// Computes the norm of all gradients from the sums of [`Action::Squares`], and the factor that clips by norm. Both are words of `State`:
+    /// Computes the norm of all gradients from the sums of [`Action::Squares`] in `Workspace`, and in `Input(0)` those of sharded gradients, and
+    /// the factor that clips by norm. Both are words of `State`:
     /// see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). A program that
     /// [skips](crate::train::Descent::skips) steps also records there that the norm is not finite. The step then updates nothing.
     Norm,
@@ -83,7 +84,41 @@ pub enum Action {
     Average,
     /// Does what [`Action::Average`] does, to these elements. If there is a master copy, they are at the start of `Master`.
     AveragePiece(Piece),
+    /// Starts an exchange of all `Sent` with the other ranks. What it brings goes to the `Received` of the same number, which may be the same
+    /// tensor. Until the exchange [has ended](Action::EndExchange), no operation touches these tensors.
+    Exchange(Exchange),
+    /// Waits until the exchange with these `Sent` and `Received` has ended.
+    EndExchange(Exchange),
 }
+
+/// An exchange between ranks. All ranks start the same exchanges in the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The numbers that it brings.
+    pub collective: Collective,
+    /// The phase of the operations that need them.
+    pub phase: Phase,
+}
+wire_struct!(Exchange { collective, phase });
+
+/// The numbers that an exchange brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Collective {
+    /// The sum over all ranks, added up in the order of ranks. Of a tensor that is not replicated, a rank receives its own shard.
+    ///
+    /// PyTorch: `torch.distributed.all_reduce` and `reduce_scatter_tensor`.
+    Sum,
+    /// The shards of all ranks, one after the other.
+    ///
+    /// PyTorch: `torch.distributed.all_gather_into_tensor`.
+    Gather,
+    /// The mean over all ranks.
+    Mean,
+    /// The largest [overflow word](super::StateWord::Overflow) of all ranks. Other words of `State` stay as they are.
+    Overflow,
+}
+wire_enum!(Collective { Sum, Gather, Mean, Overflow });
 
 /// A stage of offloading an activation: see [`Action::Park`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +184,11 @@ impl Action {
         )
     }
 
+    /// True if it starts an exchange between ranks, or waits for one.
+    pub fn is_exchange(&self) -> bool {
+        matches!(self, Action::Exchange(_) | Action::EndExchange(_))
+    }
+
     /// True if it names a parameter and tensors with an element for each of its elements: optimizer state, or an average.
     pub fn has_companions(&self) -> bool {
         self.has_states() || matches!(self, Action::Average | Action::AveragePiece(_))
@@ -209,6 +249,14 @@ impl Wire for Action {
                 19u64.put(out);
                 piece.put(out);
             }
+            Action::Exchange(exchange) => {
+                20u64.put(out);
+                exchange.put(out);
+            }
+            Action::EndExchange(exchange) => {
+                21u64.put(out);
+                exchange.put(out);
+            }
         }
     }
 
@@ -234,6 +282,8 @@ impl Wire for Action {
             17 => Action::RestoreStatistics(Wire::take(from)?),
             18 => Action::Average,
             19 => Action::AveragePiece(Wire::take(from)?),
+            20 => Action::Exchange(Wire::take(from)?),
+            21 => Action::EndExchange(Wire::take(from)?),
             _ => return None,
         })
     }

@@ -1,6 +1,6 @@
 //! Programs as text for people: one line an operation.
 
-use super::{Action, Class, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
+use super::{Action, Class, Collective, Exchange, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
@@ -78,6 +78,17 @@ fn operation_name(paths: &[String], operation: &Operation) -> String {
         Action::RestoreStatistics(_) => format!("{path} statistics restored"),
         Action::Average => format!("{path} average"),
         Action::AveragePiece(piece) => format!("{path} average {}", elements(piece)),
+        Action::Exchange(exchange) => format!("{path} {} over ranks", collective(exchange)),
+        Action::EndExchange(exchange) => format!("{path} wait for {} over ranks", collective(exchange)),
+    }
+}
+
+fn collective(exchange: &Exchange) -> &'static str {
+    match exchange.collective {
+        Collective::Sum => "sum",
+        Collective::Gather => "gather",
+        Collective::Mean => "mean",
+        Collective::Overflow => "overflow",
     }
 }
 
@@ -102,6 +113,8 @@ fn operands(operands: &[Operand]) -> String {
             Slot::Master => "master".to_string(),
             Slot::Scratch(index) => format!("t{index}"),
             Slot::Average => "average".to_string(),
+            Slot::Sent(index) => format!("sent{index}"),
+            Slot::Received(index) => format!("received{index}"),
         };
         format!("{slot}=%{}", operand.tensor)
     };

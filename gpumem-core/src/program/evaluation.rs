@@ -116,7 +116,7 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         Slot::Output | Slot::Loss => true,
         Slot::Workspace => works,
         Slot::Saved(_) => is_loss || is_worked_in,
-        Slot::Scratch(_) => true,
+        Slot::Scratch(_) | Slot::Received(_) => true,
         _ => false,
     };
     Some(Operation {

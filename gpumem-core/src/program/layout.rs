@@ -136,6 +136,10 @@ impl Program {
         if operation.tensors().all(|id| tensor(id).layout.is_dense()) {
             return true;
         }
+        if operation.action.is_exchange() {
+            // It moves elements in the order in which they are in memory.
+            return operation.exchanged().all(|(sent, received)| tensor(sent).layout == tensor(received).layout);
+        }
         let layouts = match &operation.action {
             Action::Run { op, .. } => op.layouts(),
             Action::Accumulate
@@ -159,7 +163,9 @@ impl Program {
             | Action::Advance
             | Action::Settle
             | Action::SaveStatistics(_)
-            | Action::RestoreStatistics(_) => Layouts::Dense,
+            | Action::RestoreStatistics(_)
+            | Action::Exchange(_)
+            | Action::EndExchange(_) => Layouts::Dense,
         };
         match layouts {
             Layouts::Dense => false,

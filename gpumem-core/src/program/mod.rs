@@ -33,7 +33,8 @@ use crate::number::Role;
 use crate::number::random::Stream;
 use crate::shape::Shape;
 use crate::train::Descent;
-pub use action::{Action, Leg, Pass, Piece};
+use crate::train::ranks::Sharding;
+pub use action::{Action, Collective, Exchange, Leg, Pass, Piece};
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
@@ -181,6 +182,8 @@ record! {
         /// Elements from one row to the next in 16-bit formats, or 0 if rows have no gaps in any format. `layout` takes it over once the
         /// format is known: see [`Program::lay_out`].
         pub pitch: u64,
+        /// How ranks keep it.
+        pub sharding: Sharding,
         /// True if training changes it (parameters). A frozen one has no gradient, no optimizer state and no master copy.
         pub trained: bool,
         /// The rule that fills it before the first step (parameters, buffers and state).
@@ -207,6 +210,7 @@ impl Tensor {
             once: 0,
             layout: Layout::DENSE,
             pitch: 0,
+            sharding: Sharding::Replicated,
             trained: false,
             init: Init::Constant(0.0),
             first: 0,
@@ -233,9 +237,19 @@ impl Tensor {
     }
 
     /// Returns the elements that a sample takes in memory, padding included, or `None` if they exceed `u64`. Codes or bits that share a byte
-    /// are counted in bytes.
+    /// are counted in bytes. A [sharded](Sharding) tensor has those of a shard.
     pub fn stored_of_each(&self) -> Option<u64> {
+        self.sharding.stored(self.unsharded()?)
+    }
+
+    /// Returns the elements that [`Tensor::stored_of_each`] would return if one rank had the whole tensor.
+    pub fn unsharded(&self) -> Option<u64> {
         Some(self.layout.elements(self.shape)?.div_ceil(self.role.packed()))
+    }
+
+    /// Returns the elements of the shard that a rank updates: all of them if the tensor is replicated.
+    pub fn own_shard(&self) -> Option<u64> {
+        self.sharding.own(self.unsharded()?)
     }
 
     /// Returns the elements that a batch takes in memory. Like [`Tensor::stored_of_each`], but for all samples, and with `once`.
@@ -298,6 +312,15 @@ impl Operation {
         self.reads.iter().chain(&self.writes).map(|operand| operand.tensor)
     }
 
+    /// Iterates over what an exchange between ranks sends, each with the tensor in which it receives numbers.
+    pub fn exchanged(&self) -> impl Iterator<Item = (TensorId, TensorId)> + '_ {
+        let received = |number: u8| self.written(Slot::Received(number)).or_else(|| self.read(Slot::Received(number)));
+        self.reads.iter().filter_map(move |operand| match operand.slot {
+            Slot::Sent(number) => Some((operand.tensor, received(number)?)),
+            _ => None,
+        })
+    }
+
     /// Returns the `Op` that runs forward, be it first, recomputed or of a chunk; `None` for other actions.
     pub fn forward(&self) -> Option<&Op> {
         match &self.action {
@@ -326,6 +349,7 @@ impl Operation {
             Action::RestoreStatistics(_) | Action::Average | Action::AveragePiece(_) => Phase::Update,
             Action::Park(Leg::Leave | Leg::Left) => Phase::Forward,
             Action::Park(Leg::Return | Leg::Returned) => Phase::Backward,
+            Action::Exchange(exchange) | Action::EndExchange(exchange) => exchange.phase,
             Action::Run { pass: Pass::Backward, .. }
             | Action::Accumulate
             | Action::Collect

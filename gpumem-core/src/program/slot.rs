@@ -42,6 +42,10 @@ pub enum Slot {
     Scratch(u8),
     /// The moving average of a parameter.
     Average,
+    /// A tensor that an exchange sends to other ranks, by its number.
+    Sent(u8),
+    /// The tensor in which an exchange receives numbers for the `Sent` of the same number.
+    Received(u8),
 }
 
 impl Slot {
@@ -72,6 +76,8 @@ impl Wire for Slot {
             Slot::Master => (15, 0),
             Slot::Scratch(index) => (16, index),
             Slot::Average => (17, 0),
+            Slot::Sent(index) => (18, index),
+            Slot::Received(index) => (19, index),
         };
         (u64::from(index) << 5 | kind).put(out);
     }
@@ -98,6 +104,8 @@ impl Wire for Slot {
             15 => Slot::Master,
             16 => Slot::Scratch(index),
             17 => Slot::Average,
+            18 => Slot::Sent(index),
+            19 => Slot::Received(index),
             _ => return None,
         })
     }

@@ -60,9 +60,12 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
 fn program(compiled: &Compiled<'_>, said: &str) -> String {
     let Compiled { budget, batch, .. } = compiled;
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
-    let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
+    let lines = Line::shown(budget).map(|line| (line.name(), budget[line]));
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
-    let parts = Some(compiled.tables.micro_batches).filter(|&parts| parts > 1).map(|parts| ("micro_batches", parts));
+    let (micro_batches, ranks) = (compiled.tables.micro_batches, compiled.tables.ranks);
+    let parts = [("micro_batches", micro_batches), ("ranks", ranks.count)];
+    let parts = parts.into_iter().filter(|&(_, parts)| parts > 1);
+    let shard = if ranks.is_alone() { String::new() } else { format!(",\"shard\":{}", quoted(ranks.shard.name())) };
     let offloaded = [("host", budget.host), ("host_each_way", budget.fetched), ("host_ms", budget.bus_ms())];
     let offloaded = offloaded.into_iter().filter(|_| compiled.tables.has_host());
     let fields = others
@@ -73,7 +76,7 @@ fn program(compiled: &Compiled<'_>, said: &str) -> String {
         .map(|(name, value)| format!("\"{name}\":{value}"));
     let step = compiled.tables.step;
     let step = if step.is_empty() { String::new() } else { format!(",\"step\":{}", quoted(step)) };
-    format!("{{{}{step}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
+    format!("{{{}{shard}{step}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
 }
 
 /// Returns the JSON of clipping and of the learning-rate schedule.
@@ -107,7 +110,7 @@ fn checkpoint(compiled: &Compiled<'_>) -> String {
 fn fits<N: Network>() -> Vec<String> {
     let mut arenas = Arenas::new(*N::PROGRAM.tables, N::PROGRAM.precision);
     let line = |card: &cards::Card| {
-        let room = super::room(card, N::HEADROOM);
+        let room = super::room(card, N::HEADROOM, N::PROGRAM.tables.ranks);
         format!(
             "{{\"slug\":{},\"usable\":{},\"fits\":{},\"max_batch\":{}}}",
             quoted(card.slug),

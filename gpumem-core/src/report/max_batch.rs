@@ -66,6 +66,7 @@ mod tests {
     use super::*;
     use crate::memory::live_ranges::OwnedTransients;
     use crate::memory::tables::{Paths, Workspaces};
+    use crate::train::Ranks;
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
@@ -86,6 +87,8 @@ mod tests {
             paths: Paths::NONE,
             workspaces: Workspaces::UNLIMITED,
             micro_batches: 1,
+            parts: 1,
+            ranks: Ranks::ALONE,
             averages: false,
             offloads: false,
             parked: &[],

@@ -15,11 +15,12 @@ pub use max_batch::Arenas;
 pub use planned::{Device, NotPlanned, Planned, Written};
 pub use recomputation::Recomputation;
 pub use roofline::roofline;
-pub use table::{needs, table};
+pub use table::{needs, split, table};
 
 use crate::cards::Card;
 use crate::network::{Network, kept_bytes};
 use crate::program::Program;
+use crate::train::Ranks;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -28,9 +29,10 @@ const fn batch<N: Network>() -> u64 {
     N::PROGRAM.batch
 }
 
-/// Returns the bytes that an arena may have on a card, with `headroom` left to other processes.
-fn room(card: &Card, headroom: u64) -> u64 {
-    card.usable().saturating_sub(card.reserve()).saturating_sub(headroom)
+/// Returns the bytes that an arena may have on a card, with `headroom` left to other processes. Each of the ranks has such a card.
+fn room(card: &Card, headroom: u64, ranks: Ranks) -> u64 {
+    let beside = card.reserve().saturating_add(ranks.communication(Some(card)));
+    card.usable().saturating_sub(beside).saturating_sub(headroom)
 }
 
 /// Returns the elements of all parameters.

@@ -8,7 +8,7 @@ use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
 use crate::program::Program;
-use crate::train::Checkpoint;
+use crate::train::{Checkpoint, Ranks};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -56,9 +56,17 @@ impl Device {
         }
     }
 
-    /// Returns the bytes that an arena may have if `headroom` bytes are left to others.
-    pub fn room(self, headroom: u64) -> u64 {
-        self.usable().saturating_sub(self.reserve()).saturating_sub(headroom)
+    /// Returns the bytes that the communication library takes if so many ranks share a step.
+    pub fn communication(self, ranks: Ranks) -> u64 {
+        match self {
+            Device::Known(card) => ranks.communication(Some(card)),
+            Device::Size(_) => ranks.communication(None),
+        }
+    }
+
+    /// Returns the bytes that an arena may have if `headroom` bytes are left to others. Each of the ranks has such a device.
+    pub fn room(self, headroom: u64, ranks: Ranks) -> u64 {
+        self.usable().saturating_sub(self.reserve()).saturating_sub(self.communication(ranks)).saturating_sub(headroom)
     }
 
     /// Returns the target cards of a network that is planned for this device alone. Empty for a size without a card.
@@ -152,8 +160,8 @@ fn owned(cards: &[&Card]) -> Vec<Card> {
 }
 
 /// Returns the bytes that an arena may have on all of these cards. The largest number if there are none.
-fn room(cards: &[&Card], headroom: u64) -> u64 {
-    TargetCards { headroom, ..TargetCards::at(&owned(cards)) }.room()
+fn room(cards: &[&Card], headroom: u64, ranks: Ranks) -> u64 {
+    TargetCards { headroom, ranks, ..TargetCards::at(&owned(cards)) }.room()
 }
 
 impl Planned {
@@ -170,16 +178,18 @@ impl Planned {
         [training, infers]: [bool; 2],
     ) -> Result<Planned, NotPlanned> {
         let cards = owned(&written.cards);
-        let target_cards = TargetCards { headroom: written.headroom, ..TargetCards::at(&cards) };
+        let steps = blueprint.training.as_ref().filter(|_| training || !infers);
+        let ranks = steps.map_or(Ranks::ALONE, |steps| steps.descent.ranks);
+        let target_cards = TargetCards { headroom: written.headroom, ranks, ..TargetCards::at(&cards) };
         let sizes = Sizes::of(&target_cards, batch, written.precision, written.convolution_workspace);
         let program = match training {
             true => blueprint.chosen(&sizes, target_cards.room())?.ok_or(NotPlanned::Untrained)?,
             false => blueprint.inference()?,
         };
         let layers = blueprint.layers(&program);
-        let steps = blueprint.training.as_ref().filter(|_| training || !infers);
         let micro_batches = steps.map_or(1, |steps| steps.descent.micro_batches);
-        let tables = OwnedTables { micro_batches, ..tables(&program) };
+        let mut tables = OwnedTables { micro_batches, ..tables(&program) };
+        tables.ranks = tables.as_tables().on_ranks(ranks.count).ranks;
         Ok(Planned {
             training,
             batch,
@@ -214,7 +224,12 @@ impl Planned {
         Planned::new(&self.blueprint, &written, batch, [self.training, self.infers])
     }
 
-    /// Returns the samples that are in memory at once: the batch, or a micro-batch.
+    /// Returns the ranks that share a step.
+    pub fn ranks(&self) -> Ranks {
+        self.tables.ranks
+    }
+
+    /// Returns the samples that are in memory at once: the batch, or a micro-batch of one rank.
     pub fn samples(&self) -> u64 {
         self.tables.as_tables().samples(self.batch)
     }
@@ -239,8 +254,10 @@ impl Planned {
     /// # Errors
     /// See [`NotPlanned`].
     pub fn written(&self) -> Result<Budget, NotPlanned> {
-        let reserve = self.cards.first().map_or(UNKNOWN_RESERVE, |card| card.reserve());
-        Ok(self.budget(&self.cards)?.with_reserve(reserve))
+        let first = self.cards.first().copied();
+        let reserve = first.map_or(UNKNOWN_RESERVE, |card| card.reserve());
+        let communication = self.ranks().communication(first);
+        Ok(self.budget(&self.cards)?.with_reserve(reserve).with_communication(communication))
     }
 
     /// Returns the budget for these target cards, with a reserve of 0.
@@ -260,8 +277,8 @@ impl Planned {
     /// # Errors
     /// See [`NotPlanned`].
     pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), NotPlanned> {
-        let own = device.room(headroom);
-        self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
+        let own = device.room(headroom, self.ranks());
+        self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom, self.ranks()) }, 0])
     }
 
     /// Returns the budget and the largest batch on a device. The budget has a reserve of 0. Plans as the compiler does for the cards of the network.
@@ -270,7 +287,8 @@ impl Planned {
     /// See [`NotPlanned`].
     pub fn as_written(&self, device: Device, headroom: u64) -> Result<(Budget, u64), NotPlanned> {
         let leanest = if self.cards.is_empty() { u64::MAX } else { 0 };
-        self.planned(&self.cards, device.room(headroom), [room(&self.cards, self.headroom), leanest])
+        let ranks = self.ranks();
+        self.planned(&self.cards, device.room(headroom, ranks), [room(&self.cards, self.headroom, ranks), leanest])
     }
 
     /// Returns the budget, and the largest batch in an arena of `own` bytes.

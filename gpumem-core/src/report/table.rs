@@ -39,10 +39,7 @@ pub fn table<N: Network>() -> String {
         (true, step) => format!("training, step `{step}`"),
         (false, _) => "inference".into(),
     };
-    let parts = match N::PROGRAM.tables.micro_batches {
-        1 => String::new(),
-        parts => format!(" in {parts} micro-batches"),
-    };
+    let parts = split(N::PROGRAM.tables);
     let (batch, precision) = (super::batch::<N>(), N::PROGRAM.precision.name());
     let mut text = format!("{}: {doing}, batch {batch}{parts}, {precision}\n\n", N::NAME);
     let mut rows = Vec::from([["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
@@ -67,6 +64,15 @@ pub fn table<N: Network>() -> String {
     text + &recomputed(N::PROGRAM)
 }
 
+/// Returns how a batch is split, as ` over 8 ranks in 2 micro-batches`; empty if it is whole.
+pub fn split(tables: &Tables<'_>) -> String {
+    let of = |count: u64, before: &str, what: &str| match count {
+        0 | 1 => String::new(),
+        _ => format!(" {before} {count} {what}"),
+    };
+    of(tables.ranks.count, "over", "ranks") + &of(tables.micro_batches, "in", "micro-batches")
+}
+
 /// Returns the line about recomputed operations; empty if there are none.
 fn recomputed(compiled: &Compiled<'_>) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
@@ -85,7 +91,7 @@ fn recomputed(compiled: &Compiled<'_>) -> String {
 /// Returns the part of [`table`] about memory: the lines of the budget, the peak and the cards.
 pub fn needs(tables: &Tables<'_>, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
     let mut text = String::new();
-    for line in Line::ALL {
+    for line in Line::shown(budget) {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
         if line == Line::Activations && budget.workspace > 0 {
             text += &format!("  of which a workspace of at most {}\n", bytes(budget.workspace));
@@ -104,13 +110,13 @@ pub fn needs(tables: &Tables<'_>, precision: Precision, budget: &Budget, headroo
     text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
     let mut peak = Text::new();
     append_peak(&mut peak, tables, budget);
-    append_fitting_cards(&mut peak, budget[Line::Arena], headroom);
+    append_fitting_cards(&mut peak, budget[Line::Arena], headroom, tables.ranks);
     text += peak.as_str();
     text.push('\n');
     // One line for each card in `cards:`, with the figures of JSON's `fits` and `max_batch`.
     let mut arenas = Arenas::new(*tables, precision);
     for card in cards {
-        let (room, arena) = (super::room(card, headroom), budget[Line::Arena]);
+        let (room, arena) = (super::room(card, headroom, tables.ranks), budget[Line::Arena]);
         let (left, word) = if arena <= room { (room - arena, "left") } else { (arena - room, "too much") };
         let largest = arenas.largest(room);
         text += &format!("  on {}: {} {word}, largest batch {largest}\n", card.short_name, bytes(left));

@@ -108,14 +108,14 @@ impl TrainSteps {
 
 /// Returns the samples that are in the arena at once.
 fn samples(train: &Train) -> u64 {
-    crate::memory::tables::samples(train.batch as u64, train.micro_batches as u64)
+    crate::memory::tables::samples(train.batch as u64, (train.micro_batches * train.ranks) as u64)
 }
 
 /// Refuses a batch that is too small for a layer or the loss. A layer that normalises over the batch needs several values of a channel, and
 /// a loss that compares samples needs several samples. The macro checks it if it knows the batch. A network that is generic over its batch
 /// may serve single samples.
 fn check_values<N: Network>(placed: &Placed, compiled: &Compiled<'_>, batch: usize) -> Result<(), Error> {
-    let parts = compiled.tables.micro_batches;
+    let parts = compiled.tables.parts;
     if let Some(loss) = placed.program.compares_samples().filter(|_| batch == 1) {
         let what = nothing_to_compare::<512>(loss).as_str().into();
         return Err(Error::Unsupported { device: N::NAME, what });

@@ -3,6 +3,7 @@
 mod clip;
 mod ema;
 pub mod optim;
+pub mod ranks;
 mod schedule;
 mod single;
 mod split;
@@ -18,12 +19,13 @@ pub use crate::program::losses::Loss;
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;
 pub use ema::Ema;
+pub use ranks::{Ranks, Shard};
 #[doc(hidden)]
 pub use schedule::assert_falls;
 pub use schedule::{Field, Schedule};
 #[doc(hidden)]
 pub use single::{assert_compares, assert_varies, nothing_to_compare, single_value};
-pub use split::{assert_splits, not_split};
+pub use split::{assert_splits, not_split, not_split_over_ranks};
 
 /// Settings of a training step: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields that
 /// are left out take the values of [`Train::DEFAULT`], except the batch, which must be written.
@@ -43,6 +45,21 @@ pub struct Train {
     /// Loss, gradients and dropout are those of the whole batch, but BatchNorm normalises each micro-batch by itself. Gradients live from
     /// the first micro-batch on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32.
     pub micro_batches: usize,
+    /// The processes that share a step, each with a device of its own. Each takes `batch / ranks` samples; gradients are added up over all of
+    /// them. 1 if left out. `ranks * micro_batches` must divide the batch. See [`ranks`].
+    ///
+    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm normalises the samples of each rank by themselves.
+    pub ranks: usize,
+    /// Tensors of which each rank keeps only its shard: `Optimizer`, `Gradients` or `Parameters`, each of which includes those before it. `None`
+    /// if left out. See [`Shard`].
+    pub shard: Shard,
+    /// Most bytes of gradients that ranks exchange at once, as `mib(64.0)`. Exchanges run beside the backward pass, which fills the next bucket.
+    /// 32 MiB if left out.
+    ///
+    /// PyTorch: `DistributedDataParallel(model, bucket_cap_mb=32)`.
+    pub bucket: u64,
+    /// Most channels of the communication library on a card. Each takes memory and a multiprocessor. 8 if left out.
+    pub channels: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
     /// The optimizer and its hyperparameters, as `Adam { lr: 1e-3 }`. `Sgd { lr: 1e-3 }` if left out.
@@ -94,6 +111,10 @@ impl Train {
         batch: 1,
         trains: "*",
         micro_batches: 1,
+        ranks: Ranks::ALONE.count as usize,
+        shard: Ranks::ALONE.shard,
+        bucket: Ranks::ALONE.bucket,
+        channels: Ranks::ALONE.channels as usize,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
         loss: &[LossTerm::CROSS_ENTROPY],
@@ -113,6 +134,14 @@ impl Train {
         deterministic: false,
         seed: 0,
     };
+}
+
+impl Train {
+    /// Returns the ranks that share the step.
+    pub const fn over_ranks(&self) -> Ranks {
+        let (count, channels) = (self.ranks as u64, self.channels as u64);
+        Ranks { count, shard: self.shard, bucket: self.bucket, channels, ..Ranks::ALONE }
+    }
 }
 
 /// Settings of a network that is used without training: `const INFER: Infer = Infer { batch: 1, cards: [T4] };`. Fields that are left out
@@ -139,6 +168,13 @@ impl Infer {
     /// The value of every field that is left out.
     pub const DEFAULT: Infer =
         Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0, cache: 0, chunk: 1 };
+}
+
+impl Infer {
+    /// Returns one rank: each process has a network of its own.
+    pub const fn over_ranks(&self) -> Ranks {
+        Ranks::ALONE
+    }
 }
 
 /// Returns this many GiB as bytes, rounded down: `headroom: gib(1.5)`.
@@ -305,7 +341,7 @@ impl Offload {
 }
 wire_enum!(Offload { None, OptimizerState, Activations, All });
 
-/// The parts of `TRAIN` that surround an update: clipping, schedule, micro-batches, offload and averages.
+/// The parts of `TRAIN` that surround an update: clipping, schedule, micro-batches, ranks, offload and averages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Descent {
     /// The gradient clipping. `None` if gradients are not clipped.
@@ -325,6 +361,8 @@ pub struct Descent {
     pub skips: bool,
     /// The moving averages of parameters. `None` without them.
     pub ema: Option<Ema>,
+    /// The ranks that share the step.
+    pub ranks: Ranks,
 }
 
 impl Descent {
@@ -338,7 +376,13 @@ impl Descent {
         measures_norm: false,
         skips: false,
         ema: None,
+        ranks: Ranks::ALONE,
     };
+
+    /// Returns the parts of a batch: micro-batches of all ranks.
+    pub const fn parts(self) -> u64 {
+        self.micro_batches.saturating_mul(self.ranks.count)
+    }
 
     /// True if optimizer state and master copies are in host memory.
     pub const fn offloads(self) -> bool {
@@ -387,6 +431,7 @@ impl Wire for Descent {
         self.measures_norm.put(out);
         self.skips.put(out);
         self.ema.put(out);
+        self.ranks.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
@@ -394,8 +439,9 @@ impl Wire for Descent {
         let (micro_batches, wide_sums) = (Wire::take(from)?, Wire::take(from)?);
         let offload = Wire::take(from)?;
         let (measures_norm, skips, ema) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
-        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload, measures_norm, skips, ema };
-        Some(descent).filter(|descent| descent.micro_batches > 0)
+        let ranks = Wire::take(from)?;
+        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload, measures_norm, skips, ema, ranks };
+        Some(descent).filter(|descent| descent.micro_batches > 0 && descent.ranks.count > 0)
     }
 }
 

@@ -13,6 +13,23 @@ pub const fn not_split<const N: usize>(batch: u64, parts: u64) -> Message<N> {
     text
 }
 
+/// Returns the message for a batch that does not split over so many ranks, each with so many micro-batches. It names the nearest batches that do.
+pub const fn not_split_over_ranks<const N: usize>(batch: u64, ranks: u64, micro_batches: u64) -> Message<N> {
+    let mut text = Message::<N>::new();
+    text.text("a batch of ").number(batch).text(" does not split over ").number(ranks).text(" ranks");
+    if micro_batches > 1 {
+        text.text(" with ").number(micro_batches).text(" micro-batches each");
+    }
+    let parts = ranks.saturating_mul(micro_batches);
+    let below = batch - batch % parts;
+    text.text("; use a batch of ");
+    if below > 0 {
+        text.number(below).text(" or ");
+    }
+    text.number(below.saturating_add(parts));
+    text
+}
+
 /// Returns the largest divisor of `batch` up to `parts`.
 const fn divisor_below(batch: u64, parts: u64) -> u64 {
     let mut divisor = if parts < batch { parts } else { batch };
@@ -45,13 +62,17 @@ const fn divisor_above(batch: u64, parts: u64) -> Option<u64> {
     least
 }
 
-/// Fails to compile if the batch does not split into so many equal micro-batches.
+/// Fails to compile if the batch does not split over so many ranks, each with so many micro-batches.
 #[track_caller]
-pub const fn assert_splits(batch: u64, parts: u64) {
+pub const fn assert_splits(batch: u64, ranks: u64, micro_batches: u64) {
     // A batch of 0 has its own message.
-    if batch > 0 && !batch.is_multiple_of(parts) {
-        panic!("{}", not_split::<128>(batch, parts).as_str())
+    if batch == 0 || batch.is_multiple_of(ranks.saturating_mul(micro_batches)) {
+        return;
     }
+    if ranks > 1 {
+        panic!("{}", not_split_over_ranks::<256>(batch, ranks, micro_batches).as_str())
+    }
+    panic!("{}", not_split::<128>(batch, micro_batches).as_str())
 }
 
 #[cfg(test)]
@@ -70,5 +91,16 @@ mod tests {
         let said = not_split::<128>(30, 4);
         assert_eq!(said.as_str(), "a batch of 30 does not split into 4 equal micro-batches; use 3 or 5");
         assert!(not_split::<128>(2, 4).as_str().ends_with("use 2"));
+    }
+
+    #[test]
+    fn the_nearest_batches_for_ranks_are_named() {
+        let said = not_split_over_ranks::<256>(30, 4, 1);
+        assert_eq!(said.as_str(), "a batch of 30 does not split over 4 ranks; use a batch of 28 or 32");
+        let said = not_split_over_ranks::<256>(5, 4, 2);
+        assert_eq!(
+            said.as_str(),
+            "a batch of 5 does not split over 4 ranks with 2 micro-batches each; use a batch of 8"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use gpumem_core::Role;
 use gpumem_core::memory::tables::{Parameter, Paths, Size, Tables, Transient, Transients, Workspaces, life};
 use gpumem_core::program::{Part, Phase};
+use gpumem_core::train::Ranks;
 
 /// Layers of the chain.
 const LAYERS: u64 = 4;
@@ -29,6 +30,8 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         paths: Paths { text: "stage[0].conv2d[0]stage[0].conv2d[1]stage[1].conv2d[0]head", ends: &[18, 36, 54, 58] },
         workspaces: Workspaces::UNLIMITED,
         micro_batches: 1,
+        parts: 1,
+        ranks: Ranks::ALONE,
         averages: false,
         offloads: false,
         wide_sums: false,

@@ -69,6 +69,9 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::RestoreStatistics(first) => norm::statistics::restore(*first, operands),
         Action::Average => optimizer::average::average(operands),
         Action::AveragePiece(piece) => optimizer::average::average_piece(*piece, operands),
+        Action::Exchange(_) | Action::EndExchange(_) => {
+            Err(Error::Unsupported { device: crate::DEVICE, what: "exchanges nothing with other ranks".into() })
+        }
     }
 }
 

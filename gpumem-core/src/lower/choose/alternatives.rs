@@ -10,12 +10,12 @@ use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
 use crate::lower::{Blueprint, OwnedTables, Sizes, Term, tables, unchunkable};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
-use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
+use crate::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Split};
 use crate::memory::tables::Tables;
 use crate::number::{Coding, Half, Precision};
-use crate::program::{Program, TrainingOnly};
+use crate::program::{Class, Program, TrainingOnly};
 use crate::train::optim::whole_states;
-use crate::train::{Checkpoint, Offload};
+use crate::train::{Checkpoint, Descent, Offload, Ranks, Shard};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -27,6 +27,9 @@ const MIXED: Precision = Precision::Mixed(Half::Bf16);
 
 /// The numbers of chunks that are tried. An eighth of the logits is little compared with most steps.
 const CHUNKS: [u64; 2] = [8, 32];
+
+/// How many times as many ranks are tried.
+const MORE_RANKS: [u64; 3] = [2, 4, 8];
 
 /// A step, and the changes that make it from the one that the user wrote.
 #[derive(Clone)]
@@ -89,14 +92,32 @@ impl Variant {
         Some(other)
     }
 
+    /// Returns the step on so many ranks, each of which keeps shards of these tensors. `None` for a step of one rank, for the same step, for a
+    /// batch that does not split over the ranks, and for an optimizer that cannot update a shard.
+    fn shared(&self, times: u64, shard: Shard, batch: u64) -> Option<Variant> {
+        let mut other = self.clone();
+        let steps = other.blueprint.training.as_mut()?;
+        let (written, parts) = (steps.descent.ranks, steps.descent.parts().saturating_mul(times));
+        let count = written.count.saturating_mul(times);
+        let splits = batch.is_multiple_of(parts) && count <= Ranks::MOST && !whole_states(steps.moments).1;
+        if written.is_alone() || shard < written.shard || (times, shard) == (1, written.shard) || !splits {
+            return None;
+        }
+        steps.descent.ranks = Ranks { count, shard, ..written };
+        let (ranks, shard) = ((times > 1).then_some(count), (shard != written.shard).then_some(shard));
+        other.tables.ranks = steps.descent.ranks;
+        other.remedy.shared = Some(Shared { ranks, shard, sent: 0 });
+        Some(other)
+    }
+
     /// Returns the numbers of micro-batches into which a batch can be split further. Empty if the loss compares all of its samples.
     fn parts(&self, batch: u64) -> Vec<u64> {
         if self.blueprint.training.iter().flat_map(|steps| &steps.loss).any(Term::compares_samples) {
             return Vec::new();
         }
-        let parts = self.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches);
-        let mut found = divisors(batch);
-        found.retain(|&more| more > parts);
+        let descent = self.blueprint.training.as_ref().map_or(Descent::PLAIN, |steps| steps.descent);
+        let mut found = divisors(batch.checked_div(descent.ranks.count).unwrap_or(batch));
+        found.retain(|&more| more > descent.micro_batches);
         found
     }
 
@@ -181,6 +202,7 @@ impl Limits<'_> {
     fn alone(&self, written: &Variant, program: &Program) -> (Vec<Remedy>, Vec<Variant>) {
         let (mut found, mut coded) = (Vec::new(), Vec::new());
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
+        found.extend(self.shared(written));
         found.extend(self.chunked(written).find_map(|way| self.fitting(&way)));
         found.extend(self.recomputed(written));
         found.extend(self.split(written));
@@ -243,6 +265,14 @@ impl Limits<'_> {
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
     }
 
+    /// Returns the step whose ranks keep shards of the fewest tensors with which it fits, or of all on as few more ranks as it takes.
+    fn shared(&self, written: &Variant) -> Option<Remedy> {
+        let ways = Shard::ALL.into_iter().map(|shard| (1, shard));
+        let ways = ways.chain(MORE_RANKS.into_iter().map(|times| (times, Shard::Parameters)));
+        ways.filter_map(|(times, shard)| written.shared(times, shard, self.setting.batch))
+            .find_map(|way| self.may_fit(self.lasting(way.tables.as_tables())).then(|| self.fitting(&way)).flatten())
+    }
+
     /// Returns the step with logits in chunks: the fewest first.
     fn chunked<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
         let may_fit = self.may_fit(self.lasting(way.tables.as_tables()));
@@ -261,8 +291,8 @@ impl Limits<'_> {
         let numbers = way.parts(self.setting.batch);
         // A gradient of each parameter is alive from the first micro-batch on.
         let wide_sums = self.setting.precision.has_master();
-        let held =
-            Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables.as_tables() };
+        let held = Tables { holds_gradients: true, wide_sums, ..way.tables.as_tables() };
+        let held = held.with_micro_batches(*numbers.last()?);
         Some(()).filter(|()| self.may_fit(self.lasting(held)))?;
         // Micro-batches of one sample need least: if those do not fit, nothing does. More micro-batches need less, so that the fewest are between
         // those that do not fit and those that do.
@@ -318,7 +348,8 @@ impl Limits<'_> {
         };
         let offload =
             remedy.offload.map(|of| Offloaded { moved: budget.fetched.saturating_mul(2), ms: budget.bus_ms(), ..of });
-        let remedy = Remedy { arena: budget[Line::Arena], offload, more, ..*remedy };
+        let shared = remedy.shared.map(|of| Shared { sent: sent(&program, self.setting.precision), ..of });
+        let remedy = Remedy { arena: budget[Line::Arena], offload, shared, more, ..*remedy };
         (remedy.arena <= self.room).then_some(Planned { program, remedy })
     }
 
@@ -337,6 +368,13 @@ impl Limits<'_> {
     fn may_fit(&self, bytes: Option<u64>) -> bool {
         bytes.is_some_and(|bytes| bytes <= self.room)
     }
+}
+
+/// Returns the bytes that each rank sends in a step: those of its trained parameters, as often as they are exchanged.
+fn sent(program: &Program, precision: Precision) -> u64 {
+    let trained = program.of_class(Class::Parameter).map(|id| program.tensor(id)).filter(|tensor| tensor.trained);
+    let bytes = trained.map(|it| it.unsharded().unwrap_or(u64::MAX).saturating_mul(it.role.bytes(precision)));
+    program.descent.ranks.sent(bytes.fold(0, u64::saturating_add))
 }
 
 /// Returns the divisors of a batch, the smallest first. Empty for a batch larger than any in use, whose divisors would take too long.

@@ -274,7 +274,7 @@ impl Blueprint {
         let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm == ConvNorm::Fused) else {
             return Ok(());
         };
-        let samples = samples(setting.batch, steps.descent.micro_batches);
+        let samples = samples(setting.batch, steps.descent.parts());
         if saves_much(&with_normalized_convolutions(&self.graph, &self.ends()), samples) {
             return Ok(());
         }

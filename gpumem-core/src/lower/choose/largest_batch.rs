@@ -40,7 +40,7 @@ impl Blueprint {
     /// See [`lower`](crate::lower::lower).
     pub fn largest_fitted(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(None) };
-        let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
+        let parts = self.training.as_ref().map_or(1, |steps| steps.descent.parts()).max(1);
         let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
         let near = largest_bounded(&plain, setting, room.saturating_mul(TIMES)).max(1);
         let near = of_samples(near);
@@ -92,7 +92,7 @@ impl Levels {
 /// Returns the most samples in memory at once whose lower bound fits into `room` bytes. 0 if not even one fits.
 fn largest_bounded(program: &Program, setting: &Sizes, room: u64) -> u64 {
     let tables = tables(program);
-    let at_once = tables.as_tables().with_workspaces(setting.workspaces).with_micro_batches(1);
+    let at_once = tables.as_tables().with_workspaces(setting.workspaces).of_part();
     let may_fit = |batch: u64| lower_bound_at(&at_once, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
     if !may_fit(1) {
         return 0;

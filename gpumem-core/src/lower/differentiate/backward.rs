@@ -1,6 +1,6 @@
 //! The backward pass: reverse-mode differentiation of the graph, and the updates.
 
-use crate::graph::{NodeId, Source};
+use crate::graph::{NodeId, Parameter, Source};
 use crate::lower::analysis::OpNode;
 use crate::lower::differentiate::builder::{Builder, GradientPiece, numbered};
 use crate::lower::options::{LowerError, Term, Training};
@@ -12,6 +12,7 @@ use crate::program::{Action, Class, Criterion, Op, Operand, Pass, Slot, TensorId
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::Clip;
+use crate::train::ranks::Sharding;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -192,7 +193,7 @@ impl Builder<'_> {
 
     /// Returns the criterion with which a term measures a value of this shape.
     fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
-        let parts = self.training.map_or(1, |training| training.descent.micro_batches);
+        let parts = self.training.map_or(1, |training| training.descent.parts());
         let options = LossOptions { chunks: 1, ..term.options.clone() };
         Criterion::new(term.measure, term.weight_in(parts), options, shape).with_learned(term.learned())
     }
@@ -227,7 +228,7 @@ impl Builder<'_> {
     ) {
         let mut reads = numbered(Slot::Input, values[0].iter().map(|&value| self.held(value)));
         reads.extend(compared);
-        let parts = self.training.map_or(1, |training| training.descent.micro_batches);
+        let parts = self.training.map_or(1, |training| training.descent.parts());
         let sum = loss.is_some();
         let loss = *loss.get_or_insert_with(|| {
             self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
@@ -457,7 +458,7 @@ impl Builder<'_> {
                 let operand = Operand { slot, tensor: self.new_parameter_gradient(parameter) };
                 // The sum over earlier micro-batches is in it.
                 let is_sum = self.training.is_some_and(|training| training.descent.accumulates());
-                reads.extend((is_sum && !self.has_wide_sum(parameter)).then_some(operand));
+                reads.extend((is_sum && !self.is_collected(parameter)).then_some(operand));
                 operand
             }
         }
@@ -468,7 +469,7 @@ impl Builder<'_> {
         let (role, shape) = (declared.role, declared.shape);
         let tensor = self.transient(Part::ParameterGradient, role, declared.row as u32, shape, false);
         self.parameter_gradients[parameter] = Some(tensor);
-        if !self.has_wide_sum(parameter) {
+        if !self.is_collected(parameter) {
             self.keep_gradient(parameter, tensor);
         }
         tensor
@@ -489,14 +490,25 @@ impl Builder<'_> {
             && self.analysis.graph.parameters[parameter].role.has_master()
     }
 
+    /// True if the sum of a parameter's gradients over micro-batches is another tensor than each of them: it is in f32, or a rank's shard.
+    fn is_collected(&self, parameter: usize) -> bool {
+        let Some(Training { descent, .. }) = self.training.filter(|training| training.descent.accumulates()) else {
+            return false;
+        };
+        let Parameter { role, shape, .. } = self.analysis.graph.parameters[parameter];
+        let kept = descent.ranks.of_gradient(role, shape.elements().unwrap_or(u64::MAX));
+        self.has_wide_sum(parameter) || matches!(kept, Sharding::Sharded(_))
+    }
+
     /// Adds a complete gradient to the sum over earlier micro-batches, if that sum is another tensor.
     fn collect(&mut self, parameter: usize) {
-        let Some(gradient) = self.parameter_gradients[parameter].filter(|_| self.has_wide_sum(parameter)) else {
+        let Some(gradient) = self.parameter_gradients[parameter].filter(|_| self.is_collected(parameter)) else {
             return;
         };
         let declared = &self.analysis.graph.parameters[parameter];
         let (row, shape) = (declared.row as u32, declared.shape);
-        let sum = self.transient(Part::ParameterGradient, Role::Statistic, row, shape, false);
+        let role = if self.has_wide_sum(parameter) { Role::Statistic } else { declared.role };
+        let sum = self.transient(Part::ParameterGradient, role, row, shape, false);
         self.keep_gradient(parameter, sum);
         self.parameter_gradients[parameter] = Some(sum);
         let total = Operand { slot: Slot::ParameterGradient, tensor: sum };

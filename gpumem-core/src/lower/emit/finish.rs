@@ -2,11 +2,11 @@
 
 use crate::graph::Graph;
 use crate::lower::draft::Draft;
-use crate::lower::emit::{averages, batch_updates, extend_lifetimes, guard, micro_batches, pad_logits};
+use crate::lower::emit::{averages, batch_updates, extend_lifetimes, guard, micro_batches, pad_logits, ranks};
 use crate::lower::liveness::{LiveRange, ranges};
 use crate::lower::options::Training;
 use crate::lower::schedule::offload;
-use crate::program::{Class, Operation, Program, Tensor};
+use crate::program::{Class, Operation, Program, Tensor, TensorId};
 use crate::train::Descent;
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ const ORDER: [Class; 11] = [
 
 /// Returns the program of a draft, with the settings of training if it trains.
 pub(in crate::lower) fn finish(mut draft: Draft, graph: &Graph, training: Option<Training<'_>>) -> Program {
-    draft.operations = with_updates(draft.operations, &mut draft.tensors, training);
+    draft.operations = with_updates(draft.operations, &mut draft.tensors, &draft.results, training);
     let ranges = set_live_ranges(&mut draft, training);
     sort_by_class(&mut draft, &ranges);
     let Draft { tensors, operations, results, .. } = draft;
@@ -45,16 +45,25 @@ pub(in crate::lower) fn finish(mut draft: Draft, graph: &Graph, training: Option
     program
 }
 
-/// Returns the operations with their updates gathered or streamed, and with what belongs to updates: scratch memory, averages and guards.
+/// Returns the operations with their updates gathered or streamed, and with what belongs to updates: exchanges between ranks, scratch memory,
+/// averages and guards.
 fn with_updates(
     operations: Vec<Operation>,
     tensors: &mut Vec<Tensor>,
+    results: &[TensorId],
     training: Option<Training<'_>>,
 ) -> Vec<Operation> {
     let moments = training.map_or(0, |training| training.moments);
     let operations = extend_lifetimes::hold(operations, tensors);
+    let shared = training.filter(|training| !training.descent.ranks.is_alone());
+    let operations = match &shared {
+        Some(training) => ranks::exchange(operations, tensors, training, results),
+        None => operations,
+    };
     let mut operations = match training {
         Some(training) if training.descent.offloads() => offload::stream(operations, tensors),
+        // Exchanges have put the updates of a bucket together.
+        _ if shared.is_some() => operations,
         _ => batch_updates::gather(operations, tensors, moments),
     };
     batch_updates::with_scratch(&mut operations, tensors, moments);

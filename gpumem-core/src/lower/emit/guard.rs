@@ -5,7 +5,7 @@
 //! draft need to know: the copy lives through the whole step, in memory of its own.
 
 use crate::number::Role;
-use crate::program::{Action, Class, NO_ROW, Operand, Operation, Part, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Collective, NO_ROW, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,9 +21,14 @@ pub(in crate::lower) fn guard_statistics(mut operations: Vec<Operation>, tensors
             moved.push(operand.tensor);
         }
     }
-    let tells = |operation: &Operation| matches!(operation.action, Action::Check | Action::Norm);
+    let tells = |operation: &Operation| match operation.action {
+        Action::Check | Action::Norm => true,
+        Action::EndExchange(exchange) => exchange.collective == Collective::Overflow,
+        _ => false,
+    };
     let Some(known) = operations.iter().rposition(tells).filter(|_| !moved.is_empty()) else { return operations };
-    let state = operations[known].written(Slot::State).map(|tensor| Operand { slot: Slot::State, tensor });
+    let state = operations.iter().filter(|operation| tells(operation)).find_map(|it| it.written(Slot::State));
+    let state = state.map(|tensor| Operand { slot: Slot::State, tensor });
     let (mut firsts, mut elements) = (Vec::new(), 0u64);
     for &id in &moved {
         firsts.push(elements);

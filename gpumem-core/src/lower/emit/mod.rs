@@ -7,6 +7,7 @@ mod finish;
 pub(in crate::lower) mod guard;
 pub(in crate::lower) mod micro_batches;
 pub(in crate::lower) mod pad_logits;
+pub(in crate::lower) mod ranks;
 pub(in crate::lower) mod tables;
 
 pub(in crate::lower) use finish::finish;

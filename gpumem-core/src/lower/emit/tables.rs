@@ -6,6 +6,7 @@ use crate::memory::tables::{BatchTensor, CacheTensor, NOT_TRAINED, Parameter, Pa
 use crate::memory::tables::{TRAINED, TRAINED_ELSEWHERE, Tables, Workspaces};
 use crate::program::NO_ROW;
 use crate::program::{Class, Part, Program, Tensor, TensorId};
+use crate::train::Ranks;
 use crate::train::optim::whole_states;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -44,6 +45,8 @@ pub struct OwnedTables {
     pub paths: OwnedPaths,
     /// The number of micro-batches, which run one after the other.
     pub micro_batches: u64,
+    /// The ranks that share the step.
+    pub ranks: Ranks,
     /// True if optimizer state and master copies are in host memory.
     pub offloads: bool,
     /// Activations that are parked in host memory.
@@ -72,6 +75,8 @@ impl OwnedTables {
             paths: self.paths.as_paths(),
             workspaces: Workspaces::UNLIMITED,
             micro_batches: self.micro_batches,
+            parts: self.micro_batches.saturating_mul(self.ranks.count),
+            ranks: self.ranks,
             offloads: self.offloads,
             parked: &self.parked,
             step: &self.step,
@@ -120,7 +125,7 @@ pub fn tables(program: &Program) -> OwnedTables {
     };
     let parameter = |id: TensorId| {
         let tensor = program.tensor(id);
-        [tensor.role as u64, elements(tensor), trained(id)]
+        [tensor.role as u64, tensor.unsharded().unwrap_or(u64::MAX), trained(id)]
     };
     let states = program.states();
     let cache = |id: TensorId| {
@@ -164,6 +169,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
         paths: program.paths.iter().collect(),
         micro_batches: program.descent.micro_batches,
+        ranks: program.descent.ranks,
         offloads: program.descent.offloads(),
         parked: of(&[Class::Host]).map(given).collect(),
         step: program.step_name().into(),

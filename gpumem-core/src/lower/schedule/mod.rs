@@ -7,6 +7,7 @@ pub(in crate::lower) mod recompute;
 pub(in crate::lower) mod recompute_norms;
 
 use crate::lower::draft::Draft;
+use crate::lower::emit::ranks;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::Rewritten;
 use crate::lower::sizes::Sizes;
@@ -36,12 +37,13 @@ pub(in crate::lower) fn schedule(
     let draft = match wanted {
         // Recomputed values of groups are alive for a short time only, which the search for an order does not know.
         Schedule::LeastMemory(sizes) if rewritten.graph.groups.is_empty() => {
-            let sizes = sizes.of_micro_batch(training.descent.micro_batches);
+            let sizes = sizes.of_part(training.descent.parts());
             backward_order::in_least_memory(rewritten, training, &sizes)?
         }
         _ => backward_order::in_default_order(rewritten, training)?,
     };
     offload::check(&training)?;
+    ranks::check(&training)?;
     let mut draft = match wanted {
         Schedule::Order(order) => recompute::in_order(draft, order)?,
         Schedule::Written | Schedule::LeastMemory(_) => recompute::groups(draft, &rewritten.graph)?,
@@ -63,5 +65,6 @@ pub(in crate::lower) fn search(
 ) -> Result<recompute::Search, LowerError> {
     let draft = backward_order::in_default_order(rewritten, training)?;
     offload::check(&training)?;
-    recompute::searched(&draft, &rewritten.graph, &sizes.of_micro_batch(training.descent.micro_batches))
+    ranks::check(&training)?;
+    recompute::searched(&draft, &rewritten.graph, &sizes.of_part(training.descent.parts()))
 }

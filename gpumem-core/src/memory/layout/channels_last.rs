@@ -97,8 +97,14 @@ fn reparametrization(operation: &Operation) -> Option<Pass> {
     }
 }
 
-/// Returns the parameter that a weight is computed from: itself, if it is one.
+/// Returns the parameter that a weight is computed from or gathered from: itself, if it is one.
 fn origin(program: &Program, weight: TensorId) -> TensorId {
+    let exchanges = program.operations.iter().filter(|operation| operation.action.is_exchange());
+    let gathered =
+        exchanges.flat_map(Operation::exchanged).find(|&(sent, received)| received == weight && sent != weight);
+    if let Some((sent, _)) = gathered {
+        return sent;
+    }
     let is_made = |operation: &&Operation| {
         reparametrization(operation).is_some_and(|pass| pass != Pass::Backward)
             && operation.written(Slot::Output) == Some(weight)
@@ -144,6 +150,11 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
         if let Some((part, &place)) = pair.and_then(|(part, sum)| Some((part, owners.get(&sum)?))) {
             owners.insert(part, place);
         }
+    }
+    let exchanges = program.operations.iter().filter(|operation| operation.action.is_exchange());
+    for (sent, received) in exchanges.flat_map(Operation::exchanged) {
+        let place = owners.get(&sent).or(owners.get(&received)).copied();
+        owners.extend([sent, received].into_iter().filter_map(|id| Some((id, place?))));
     }
     for operation in program.operations.iter().filter(|operation| reparametrization(operation).is_some()) {
         let Some(parameter) = operation.read(Slot::Input(0)) else { continue };

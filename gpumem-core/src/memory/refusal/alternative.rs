@@ -2,7 +2,7 @@
 
 use super::{Text, append_label, append_remedy};
 use crate::number::Coding;
-use crate::train::Offload;
+use crate::train::{Offload, Shard};
 
 /// The alternatives to a step that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Remedy {
     pub base: Option<Coding>,
     /// The tensors that are in host memory.
     pub offload: Option<Offloaded>,
+    /// The tensors of which a rank keeps its shard, and the number of ranks.
+    pub shared: Option<Shared>,
     /// The cost of `checkpoint: Auto`, if that is needed: floating-point operations and time, in thousandths of the step. See
     /// [`Leaner::more`](crate::lower::Leaner).
     pub more: Option<[u64; 2]>,
@@ -88,6 +90,17 @@ pub struct Split {
     pub has_statistics: bool,
 }
 
+/// A step whose ranks keep shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The number of ranks; `None` if it is the one that the user wrote.
+    pub ranks: Option<u64>,
+    /// The tensors of which each rank keeps its shard; `None` if they are those that the user wrote.
+    pub shard: Option<Shard>,
+    /// Bytes that each rank sends in a step: see [`Ranks::sent`](crate::train::Ranks::sent).
+    pub sent: u64,
+}
+
 /// Tensors that are in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloaded {
@@ -102,7 +115,7 @@ pub struct Offloaded {
 impl Remedy {
     /// Returns the step without any change, in an arena of this many bytes.
     pub const fn as_written(arena: u64) -> Remedy {
-        Remedy { arena, in_place: None, chunks: None, split: None, base: None, offload: None, more: None }
+        Remedy { arena, in_place: None, chunks: None, split: None, base: None, offload: None, shared: None, more: None }
     }
 
     /// Appends the text that the user is to write.
@@ -127,6 +140,17 @@ impl Remedy {
         if let Some(coding) = self.base {
             text.text(between).text("base = ").text(coding.name()).text(" in lora(..)");
             between = " and ";
+        }
+        if let Some(Shared { ranks, shard, sent }) = self.shared {
+            if let Some(ranks) = ranks {
+                text.text(between).text("ranks: ").number(ranks);
+                between = " and ";
+            }
+            if let Some(shard) = shard {
+                text.text(between).text("shard: ").text(shard.name());
+                between = " and ";
+            }
+            text.text(" (").bytes(sent).text(" each rank sends in a step)");
         }
         if let Some(Offloaded { what, moved, ms }) = self.offload {
             text.text(between).text("offload: ").text(what.name()).text(" (").bytes(moved);

@@ -121,9 +121,9 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables<'_>, plan: &Pl
 /// Looks for the largest batch whose lower bound fits, then makes plans from there downwards. Bytes need not grow
 /// with every sample (padding), so a larger batch may exist; the one returned fits.
 ///
-/// If a batch is split, only multiples of the number of micro-batches are searched.
+/// If a batch is split, only multiples of the number of its parts are searched.
 pub(super) const fn largest_batch<const N: usize>(tables: &Tables<'_>, plan: &Plan<N>, room: u64) -> Found {
-    let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
+    let (parts, tables) = (tables.parts, &tables.of_part());
     if plan.start(Line::BatchIo) > room {
         return Found::Lasting;
     }
@@ -169,7 +169,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables<'_>, plan: &Pl
 /// pack: then the batch falls by the share by which its plan is too large, until a plan fits. If a batch is split, it is a multiple of their
 /// number.
 pub(super) const fn largest_planned<const N: usize>(tables: &Tables<'_>, precision: Precision, room: u64) -> u64 {
-    let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
+    let (parts, tables) = (tables.parts, &tables.of_part());
     let Ok(lasting) = Lasting::new(tables, 1, precision) else { return 0 };
     let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
     let (mut low, mut low_bytes) = (1, bounds.arena(1));

@@ -10,13 +10,14 @@ use crate::memory::target_cards::{Target, TargetCards, Targets};
 use crate::message::Message;
 use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
+use crate::train::Ranks;
 
 mod alternative;
 mod largest_batch;
 mod misfits;
 mod several_networks;
 
-pub use alternative::{Offloaded, Remedies, Remedy, Slopes, Split};
+pub use alternative::{Offloaded, Remedies, Remedy, Shared, Slopes, Split};
 pub use several_networks::{check_together, largest, together};
 
 use largest_batch::{Found, largest_batch, largest_planned, longest_cache, precision_fits};
@@ -140,7 +141,7 @@ pub const fn refusal_with<const N: usize>(
         None => return None,
     };
 
-    let budget = plan.budget(first.reserve);
+    let budget = plan.budget(first.reserve).with_communication(first.communication);
     let mut text = Text::new();
     append_network(&mut text, name, tables);
     append_misfits(&mut text, &targets, plan.arena(), if plan.is_packed { "needs " } else { "needs at least " });
@@ -153,7 +154,7 @@ pub const fn refusal_with<const N: usize>(
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
     }
     if plan.is_packed {
-        append_fitting_cards(&mut text, plan.arena(), targets.headroom);
+        append_fitting_cards(&mut text, plan.arena(), targets.headroom, targets.ranks);
     }
     Some(text)
 }
@@ -243,6 +244,7 @@ const fn append_table(text: &mut Text, tables: &Tables<'_>, budget: &Budget) {
         (Line::Buffers, false),
         (Line::BatchIo, false),
         (Line::Cache, false),
+        (Line::Communication, false),
         (Line::Reserve, false),
     ];
     let mut left = true;
@@ -446,13 +448,14 @@ const fn append_settings<const N: usize>(
 }
 
 /// Appends the smallest cards with enough memory for `arena`.
-pub(crate) const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
+pub(crate) const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64, ranks: Ranks) {
     append_label(text, "fits on");
     let mut found = 0;
     let mut i = 0;
     while i < ALL.len() && found <= MOST_FITTING {
         let card = &ALL[i];
-        let fits = arena.saturating_add(card.reserve()).saturating_add(headroom) <= card.usable();
+        let beside = card.reserve().saturating_add(ranks.communication(Some(card)));
+        let fits = arena.saturating_add(beside).saturating_add(headroom) <= card.usable();
         if fits && card.runs() && !card.is_slice() {
             if found > 0 {
                 text.text(", ");

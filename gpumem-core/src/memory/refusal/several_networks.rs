@@ -62,7 +62,7 @@ pub const fn together(networks: &[NamedArena<'_>], target_cards: &TargetCards<'_
     if target_cards.cards.is_empty() {
         append_origins(&mut text, &targets, arenas);
     }
-    append_fitting_cards(&mut text, arenas, targets.headroom);
+    append_fitting_cards(&mut text, arenas, targets.headroom, targets.ranks);
     Some(text)
 }
 

@@ -7,6 +7,7 @@ mod environment;
 pub use environment::{Environment, UNCHECKED};
 
 use crate::cards::{Card, VramError, find, parse_vram, reserve_of_size};
+use crate::train::Ranks;
 
 /// The most names or sizes in one environment variable.
 pub(super) const MOST_NAMED: usize = 64;
@@ -21,6 +22,8 @@ pub struct TargetCards<'a> {
     pub selected: &'a [Card],
     /// Bytes of each card that stay free.
     pub headroom: u64,
+    /// The ranks that share a step. Each has a card of its own, of which the communication library takes memory.
+    pub ranks: Ranks,
     /// The environment variables that add cards or replace these.
     pub environment: Environment<'a>,
 }
@@ -28,7 +31,7 @@ pub struct TargetCards<'a> {
 impl<'a> TargetCards<'a> {
     /// Returns these cards, without environment variables.
     pub const fn at(cards: &'a [Card]) -> TargetCards<'a> {
-        TargetCards { cards, selected: &[], headroom: 0, environment: Environment::NONE }
+        TargetCards { cards, selected: &[], headroom: 0, ranks: Ranks::ALONE, environment: Environment::NONE }
     }
 
     /// Returns the bytes that an arena may have on all target cards. `u64::MAX` if there is none, or nothing is checked. A variable that cannot
@@ -91,7 +94,7 @@ impl<'a> TargetCards<'a> {
                 }
             }
         }
-        Ok(Targets { cards, selected, named, headroom })
+        Ok(Targets { cards, selected, named, headroom, ranks: self.ranks })
     }
 
     /// True if one of the named cards has at least this compute capability, or none is named. A variable that cannot be read names none.
@@ -192,17 +195,24 @@ pub(super) struct Target<'a> {
     /// Bytes of its memory that stay with the host.
     pub(super) host: u64,
     pub(super) reserve: u64,
+    /// Bytes that the communication library takes.
+    pub(super) communication: u64,
     pub(super) origin: Origin,
 }
 
 impl Target<'_> {
     pub(super) const fn fits(&self, arena: u64, headroom: u64) -> bool {
-        arena.saturating_add(self.reserve).saturating_add(headroom) <= self.usable
+        arena.saturating_add(self.beside()).saturating_add(headroom) <= self.usable
+    }
+
+    /// Returns the bytes that a process takes besides its arena.
+    pub(super) const fn beside(&self) -> u64 {
+        self.reserve.saturating_add(self.communication)
     }
 
     /// Returns the bytes of the largest arena that fits.
     const fn room(&self, headroom: u64) -> u64 {
-        self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
+        self.usable.saturating_sub(headroom).saturating_sub(self.beside())
     }
 }
 
@@ -235,6 +245,7 @@ pub(super) struct Targets<'a> {
     named: Named,
     /// Bytes of each card that stay free.
     pub(super) headroom: u64,
+    pub(super) ranks: Ranks,
 }
 
 impl<'a> Targets<'a> {
@@ -269,13 +280,15 @@ impl<'a> Targets<'a> {
                 usable: card.usable(),
                 host: card.host(),
                 reserve: card.reserve(),
+                communication: self.ranks.communication(Some(card)),
                 origin,
             },
             None => {
                 let usable = self.named.sizes[index - self.cards.len() - self.selected.len()];
                 let reserve = reserve_of_size(usable);
                 let (article, name, slug, host) = ("the", "card of GPUMEM_VRAM", "", 0);
-                Target { article, name, slug, usable, host, reserve, origin: Origin::Vram }
+                let communication = self.ranks.communication(None);
+                Target { article, name, slug, usable, host, reserve, communication, origin: Origin::Vram }
             }
         }
     }

@@ -120,7 +120,9 @@ impl<'a> Chain<'a> {
             | Action::SaveStatistics(_)
             | Action::RestoreStatistics(_)
             | Action::Average
-            | Action::AveragePiece(_) => None,
+            | Action::AveragePiece(_)
+            | Action::Exchange(_)
+            | Action::EndExchange(_) => None,
         }
     }
 

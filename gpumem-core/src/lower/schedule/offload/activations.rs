@@ -225,6 +225,6 @@ pub(in crate::lower) fn most_parked(program: &Program, at: &Sizes) -> u64 {
     let bytes = clock.begins[turn.first] / (u128::from(setting.flops_per_byte()) * u128::from(BUS));
     let [element, other] =
         [setting.precision, at.precision].map(|precision| u128::from(Role::Activation.bytes(precision)));
-    let samples = u128::from(samples(at.batch, program.descent.micro_batches));
+    let samples = u128::from(samples(at.batch, program.descent.parts()));
     u64::try_from(bytes * samples * other / (u128::from(SAMPLES) * element)).unwrap_or(u64::MAX)
 }

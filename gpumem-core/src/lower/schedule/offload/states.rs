@@ -141,7 +141,7 @@ pub(in crate::lower) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Ten
             && let Some(parameter) = update.written(Slot::Parameter)
         {
             let parameter = &tensors[parameter as usize];
-            let elements = parameter.layout.elements(parameter.shape).unwrap_or(u64::MAX);
+            let elements = parameter.own_shard().unwrap_or(u64::MAX);
             let master = (parameter.role == Role::Weight).then_some((Slot::Master, Role::Master));
             for piece in pieces(elements, passages.len()) {
                 let slots = moments(update).map(|operand| (operand.slot, Role::Moment)).chain(master);

@@ -151,7 +151,7 @@ pub(in crate::lower) fn costs(
 
 /// Returns the time of recomputations in a step, in floating-point operations that take as long.
 pub(in crate::lower) fn time_again(program: &Program, sizes: &Sizes) -> u64 {
-    let sizes = sizes.of_micro_batch(program.descent.micro_batches);
+    let sizes = sizes.of_part(program.descent.parts());
     let Some((costs, moves)) = costs(&program.operations, &program.tensors, &sizes) else { return 0 };
     let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
         _ if operation.phase() != Phase::Again => 0,
