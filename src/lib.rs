@@ -69,7 +69,7 @@ pub use gpumem_core::run::non_finite::NonFinite;
 pub use gpumem_core::run::state::{Snapshot, StateNumbers, StateTensor};
 pub use gpumem_core::run::steps::Step;
 pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, Learned, NamedSteps, NoConstTrain, Tensor};
-pub use gpumem_core::train::{Clip, Ema, Schedule, gib, mib, optim};
+pub use gpumem_core::train::{Clip, Ema, Schedule, Shard, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
     Checkpoint, ConvNorm, Half, Infer, Loss, LossOptions, LossTerm, Measurement, Offload, Precision, Reduction, Skip,

@@ -97,10 +97,12 @@ fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
 fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
     let target_cards = target_cards(asked, cards);
     let Place { start, end } = place;
+    let first = &networks[0];
     let arguments = quote! {
         &[#((#networks::NAME, #networks::BUDGET.get(__gpumem::__private::memory::budget::Line::Arena))),*],
         &__gpumem::__private::memory::target_cards::TargetCards {
             headroom: __gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
+            ranks: #first::PROGRAM.tables.ranks,
             #target_cards
         }
     };
@@ -162,7 +164,11 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
         #import
         const __TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
         const __AIM: __gpumem::__private::memory::target_cards::TargetCards<'_> =
-            __gpumem::__private::memory::target_cards::TargetCards { headroom: #network::HEADROOM, #target_cards };
+            __gpumem::__private::memory::target_cards::TargetCards {
+                headroom: #network::HEADROOM,
+                ranks: #network::PROGRAM.tables.ranks,
+                #target_cards
+            };
         #[allow(long_running_const_eval)]
         const __BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
         __BATCH

@@ -128,6 +128,7 @@ fn read<'s>(
     let infer = source.infer.as_ref().map(|settings| settings::train::infer(settings, errors));
     let readings = expand::Readings { trains, infer };
     settings::steps::check(source, &readings.trains, resolved, errors);
+    settings::ranks::check_steps(source, &readings.trains, errors);
     settings::train::check_generic_batch(&source.declaration, readings.primary(), errors);
     if errors.is_empty() {
         let mut ends = resolved.outputs.clone().unwrap_or_default();

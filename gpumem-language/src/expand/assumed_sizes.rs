@@ -44,7 +44,7 @@ impl Guesses {
             inference.push(assumed(&Reading::new("INFER"), 1));
         }
         let Sizes { batch, precision, workspaces, .. } = nominal(readings);
-        let at_once = samples(found.unwrap_or(batch), readings.train().map_or(1, |train| train.descent.micro_batches));
+        let at_once = samples(found.unwrap_or(batch), readings.train().map_or(1, |train| train.descent.parts()));
         Guesses { training, levels: vec![(at_once, precision, workspaces)], inference, evaluation }
     }
 }
@@ -85,7 +85,7 @@ fn guesses(reading: &Reading<'_>, tensors: usize, found: Option<u64>) -> Vec<Ass
     // Packing many tensors takes long, so one batch is enough for them.
     let most = if tensors > 4 * MANY { 1 } else { BATCHES.len() };
     let batches = found.or(reading.known_batch).map_or(BATCHES[..most].to_vec(), |batch| vec![batch]);
-    let parts = reading.descent.micro_batches;
+    let parts = reading.descent.parts();
     batches.into_iter().map(|batch| assumed(reading, samples(batch, parts))).collect()
 }
 

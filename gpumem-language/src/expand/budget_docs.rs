@@ -12,7 +12,7 @@ use gpumem_core::lower::tables;
 use gpumem_core::memory::budget::pack_at;
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::program::Program;
-use gpumem_core::report::needs;
+use gpumem_core::report::{needs, split};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
@@ -83,13 +83,12 @@ fn text(asked: &Asked) -> Option<String> {
     let tables = tables(&program);
     let tables = tables.as_tables().for_cards(&TargetCards::at(&cards), workspace);
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;
+    let ranks = tables.ranks;
     let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));
+    let budget = budget.with_communication(ranks.communication(cards.first()));
     let doing = if program.training { "Training" } else { "Inference" };
     let needs = needs(&tables, precision, &budget, headroom, &cards);
-    let parts = match tables.micro_batches {
-        1 => String::new(),
-        parts => format!(" in {parts} micro-batches"),
-    };
+    let parts = split(&tables);
     Some(format!("\n# Memory\n\n{doing}, batch {batch}{parts}, {}:\n\n```text\n{needs}```\n", precision.name()))
 }
 

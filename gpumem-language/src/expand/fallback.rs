@@ -61,6 +61,8 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 paths: __gpumem::__private::memory::tables::Paths::NONE,
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
                 micro_batches: 1,
+                parts: 1,
+                ranks: __gpumem::__private::train::Ranks::ALONE,
                 averages: false,
                 offloads: false,
                 parked: &[],

@@ -489,12 +489,16 @@ fn batch_of(source: &Source, reading: Option<&Reading<'_>>) -> TokenStream {
     if let Some(parameter) = &source.declaration.batch {
         return quote!(#parameter);
     }
+    // A rank is handed its part of the batch.
+    let ranks = reading.map_or(1, |reading| reading.descent.ranks.count).max(1);
     match reading.map_or(Some(1), |reading| reading.known_batch) {
-        Some(batch) => Literal::u64_unsuffixed(batch).into_token_stream(),
+        Some(batch) => Literal::u64_unsuffixed(batch / ranks).into_token_stream(),
         None => {
             let constant = reading.map(Reading::ident);
             let name = &source.declaration.name;
-            quote!({ <#name>::#constant.batch })
+            let ranks = Some(ranks).filter(|&ranks| ranks > 1).map(Literal::u64_unsuffixed);
+            let part = ranks.map(|ranks| quote!(/ #ranks));
+            quote!({ <#name>::#constant.batch #part })
         }
     }
 }

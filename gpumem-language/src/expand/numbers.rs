@@ -96,9 +96,9 @@ fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(place) = reading.split else { return };
     let (_, path) = generics(source);
-    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let [ranks, parts] = [reading.descent.ranks.count, reading.descent.micro_batches].map(Literal::u64_unsuffixed);
     let batch = quote!(<#path>::#constant.batch as ::core::primitive::u64);
-    let check = called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place);
+    let check = called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #ranks, #parts), place);
     checks.add(check, source.declaration.batch.is_some());
 }
 
@@ -111,7 +111,7 @@ fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &
         return;
     }
     let (_, path) = generics(source);
-    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let parts = Literal::u64_unsuffixed(reading.descent.parts());
     let batch = quote!(<#path>::#constant.batch as ::core::primitive::u64);
     let arguments = quote!(#batch, #parts, #layer);
     let place = refusal_place(source, Some(reading));

@@ -41,6 +41,7 @@ pub(super) fn target_cards(settings: &TokenStream) -> TokenStream {
             cards: #settings.cards,
             selected: __gpumem::SELECTED,
             headroom: #settings.headroom,
+            ranks: #settings.over_ranks(),
             environment: __gpumem::__environment!(),
         }
     }
@@ -65,8 +66,13 @@ pub(super) fn limited(planned: &Planned<'_>, settings: &TokenStream) -> TokenStr
         let parts = Literal::u64_unsuffixed(parts);
         quote!(.with_micro_batches(#parts))
     });
+    let ranks = planned.reading.map_or(1, |reading| reading.descent.ranks.count);
+    let ranks = Some(ranks).filter(|&ranks| ranks > 1).map(|ranks| {
+        let ranks = Literal::u64_unsuffixed(ranks);
+        quote!(.on_ranks(#ranks))
+    });
     quote! {
-        #tables.for_cards(&#target_cards, #convolution)#parts
+        #tables.for_cards(&#target_cards, #convolution)#parts #ranks
     }
 }
 
@@ -113,10 +119,7 @@ pub(super) fn compiled(
             program: #program,
             tables: #tables,
             offsets: &#plan.packing.offsets,
-            budget: #plan.budget(match #settings.cards {
-                [__card, ..] => __card.reserve(),
-                [] => __gpumem::cards::UNKNOWN_RESERVE,
-            }),
+            budget: #plan.budget_on(#settings.cards, #settings.over_ranks()),
             batch: #plan.batch,
             precision: #plan.precision,
             level: #level,

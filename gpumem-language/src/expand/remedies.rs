@@ -1,6 +1,6 @@
 //! Writes the alternatives of a refused step as an expression.
 
-use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split};
+use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Slopes, Split};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
@@ -18,7 +18,7 @@ pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenS
 
 fn remedy_of(remedy: &Remedy) -> TokenStream {
     let refusal = quote!(__gpumem::__private::memory::refusal);
-    let &Remedy { arena, in_place, chunks, split, base, offload, more } = remedy;
+    let &Remedy { arena, in_place, chunks, split, base, offload, shared, more } = remedy;
     let chunks = optional(chunks.map(|chunks| quote!(#chunks)));
     let in_place = optional(in_place.map(|slopes| match slopes {
         Slopes::Default => quote!(#refusal::Slopes::Default),
@@ -35,6 +35,14 @@ fn remedy_of(remedy: &Remedy) -> TokenStream {
         let name = Ident::new(what.name(), Span::call_site());
         quote!(#refusal::Offloaded { what: __gpumem::__private::train::Offload::#name, moved: #moved, ms: #ms })
     }));
+    let shared = optional(shared.map(|Shared { ranks, shard, sent }| {
+        let ranks = optional(ranks.map(|ranks| quote!(#ranks)));
+        let shard = optional(shard.map(|shard| {
+            let name = Ident::new(shard.name(), Span::call_site());
+            quote!(__gpumem::__private::train::Shard::#name)
+        }));
+        quote!(#refusal::Shared { ranks: #ranks, shard: #shard, sent: #sent })
+    }));
     let more = optional(more.map(|[flops, time]| quote!([#flops, #time])));
     quote! {
         #refusal::Remedy {
@@ -44,6 +52,7 @@ fn remedy_of(remedy: &Remedy) -> TokenStream {
             split: #split,
             base: #base,
             offload: #offload,
+            shared: #shared,
             more: #more,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Programs;
 use super::assumed_sizes::{AssumedSizes, Guesses};
+use crate::settings::ranks;
 use gpumem_core::lower::{LayerLine, OwnedPaths, OwnedTables, tables};
 use gpumem_core::memory::live_ranges::OwnedTransients;
 use gpumem_core::memory::plan::{AddressOrders, OwnedOrder, PackedRanges};
@@ -113,7 +114,7 @@ fn statics(
     let tables = tables(program);
     let mut orders = AddressOrders::default();
     for &(samples, precision, workspaces) in guesses {
-        let tables = tables.as_tables().with_workspaces(workspaces).with_micro_batches(1);
+        let tables = tables.as_tables().with_workspaces(workspaces).of_part();
         orders.add(&tables, samples, precision, packed);
     }
     let AddressOrders { orders, below } = orders;
@@ -133,11 +134,15 @@ fn statics(
         transient_tags,
         paths: _,
         micro_batches,
+        ranks,
         offloads,
         parked,
         step,
     } = tables;
-    let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
+    let parts = micro_batches.saturating_mul(ranks.count);
+    let [operations, moments, micro_batches, parts] =
+        [operations, moments, micro_batches, parts].map(Literal::u64_unsuffixed);
+    let ranks = ranks::tokens(ranks);
     let OwnedTransients { sizes, lives, moments: peaks, changes } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
     let below = below.into_iter().map(Literal::u32_unsuffixed);
@@ -182,6 +187,8 @@ fn statics(
             paths: __PATHS,
             workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
             micro_batches: #micro_batches,
+            parts: #parts,
+            ranks: #ranks,
             offloads: #offloads,
             step: #step,
         },

@@ -21,7 +21,8 @@ pub(crate) const SELECTED: &[Card] = gpumem_core::selected_cards!();
 
 /// Returns the target cards of a constant.
 pub(crate) fn target_cards<'a>(reading: &'a Reading<'_>, environment: Environment<'a>) -> TargetCards<'a> {
-    TargetCards { cards: &reading.cards, selected: SELECTED, headroom: reading.headroom.unwrap_or(0), environment }
+    let (headroom, ranks) = (reading.headroom.unwrap_or(0), reading.descent.ranks);
+    TargetCards { selected: SELECTED, headroom, ranks, environment, ..TargetCards::at(&reading.cards) }
 }
 
 /// Calls `ask` with the environment variables that change the target cards of a constant.

@@ -9,6 +9,7 @@ pub(crate) mod loss;
 pub(crate) mod micro_batches;
 pub(crate) mod offload;
 pub(crate) mod optimizer;
+pub(crate) mod ranks;
 pub(crate) mod reading;
 pub(crate) mod steps;
 pub(crate) mod train;

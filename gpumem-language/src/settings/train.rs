@@ -10,6 +10,7 @@ use crate::settings::loss;
 use crate::settings::micro_batches;
 use crate::settings::offload;
 use crate::settings::optimizer;
+use crate::settings::ranks;
 use crate::settings::reading::Reading;
 use crate::settings::steps;
 use crate::settings::values::{is_name, last_name, literal, number, one_of, plain, size, text};
@@ -24,10 +25,14 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::Expr;
 
-const TRAIN_FIELDS: [&str; 21] = [
+const TRAIN_FIELDS: [&str; 25] = [
     "batch",
     "trains",
     "micro_batches",
+    "ranks",
+    "shard",
+    "bucket",
+    "channels",
     "precision",
     "optimizer",
     "loss",
@@ -70,6 +75,10 @@ pub(crate) fn train<'s>(
                 split = Some(value);
                 micro_batches::batches(value, &mut reading, errors)
             }
+            "ranks" => ranks::ranks(value, &mut reading, errors),
+            "shard" => ranks::shard(value, &mut reading, errors),
+            "bucket" => ranks::bucket(value, &mut reading, errors),
+            "channels" => ranks::channels(value, &mut reading, errors),
             "precision" => precision(value, &mut reading, errors),
             "optimizer" => optimizer::read(value, resolved, constants, &mut reading, errors),
             "loss" => {
@@ -106,6 +115,7 @@ pub(crate) fn train<'s>(
     if let Some(value) = split {
         micro_batches::check(value, &mut reading, errors);
     }
+    ranks::check(settings, is_generic, &mut reading, errors);
     if let Some(value) = offloaded {
         offload::check(value, settings, &mut reading, errors);
     }
@@ -265,6 +275,12 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
         }
         "log_grad_norm" | "track_grad_norm" | "grad_norm" if trains => {
             return "did you mean `measure`, as `measure: GradientNorm`?".to_string();
+        }
+        "world_size" | "nproc_per_node" | "num_gpus" | "data_parallel" if trains => {
+            return format!("did you mean `ranks`, as `ranks: {}`?", text(&field.value));
+        }
+        "fsdp" | "zero" | "zero_stage" | "sharding" | "sharding_strategy" if trains => {
+            return "did you mean `shard`, as `ranks: 8, shard: Parameters`?".to_string();
         }
         "criterion" if trains => return "did you mean `loss`?".to_string(),
         _ => {}

@@ -189,7 +189,8 @@ impl Declared {
         let plan = self.plan()?;
         let fit = |&device: &Device| {
             let (budget, largest_batch) = plan.within(&device.aim(), device, plan.headroom)?;
-            let total = budget.with_reserve(device.reserve())[Line::Total];
+            let budget = budget.with_reserve(device.reserve()).with_communication(device.communication(plan.ranks()));
+            let total = budget[Line::Total];
             let needs = total.saturating_add(plan.headroom);
             Ok(Fit {
                 device,

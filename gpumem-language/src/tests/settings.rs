@@ -15,6 +15,45 @@ fn training_settings() {
     };
     for (fields, place, message) in [
         ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
+        (
+            "ranks: N",
+            "N",
+            "`ranks` changes the program, so it must be a literal; `GPUMEM_RANKS=4 cargo build` replaces it",
+        ),
+        ("ranks: 0", "0", "`ranks` must be at least 1"),
+        ("ranks: -2", "-2", "`ranks` must be at least 1"),
+        ("ranks: 70000", "70000", "`ranks` must be at most 65536"),
+        ("ranks: 3", "3", "a batch of 4 does not split over 3 ranks; use a batch of 3 or 6"),
+        (
+            "ranks: 2, micro_batches: 4",
+            "2",
+            "a batch of 4 does not split over 2 ranks with 4 micro-batches each; use a batch of 8",
+        ),
+        (
+            "ranks: 2, shard: Weights",
+            "Weights",
+            "no value of `shard` is called `Weights`; there are `None`, `Optimizer`, `Gradients` and `Parameters`",
+        ),
+        (
+            "shard: Gradients",
+            "Gradients",
+            "one rank has nothing to share; write how many there are, as `ranks: 8, shard: Gradients`",
+        ),
+        (
+            "ranks: 2, shard: Optimizer, optimizer: Muon { lr: 1e-3 }",
+            "Optimizer",
+            "`shard: Optimizer` lets a rank update its part of a parameter, but `Muon` does not treat each element by itself; choose one \
+             that does, as `AdamW` or `Lion`, or leave `shard` out",
+        ),
+        ("ranks: 2, bucket: 0", "0", "a bucket has at least 1 byte; write its size, as `bucket: mib(32.0)`"),
+        (
+            "ranks: 2, bucket: SIZE",
+            "SIZE",
+            "`bucket` changes the program, so it must be literal; write its size, as `bucket: mib(32.0)`",
+        ),
+        ("ranks: 2, channels: 65", "65", "`channels` is a literal from 1 to 64, the most that NCCL has"),
+        ("world_size: 8", "world_size", "`TRAIN` has no field `world_size`; did you mean `ranks`, as `ranks: 8`?"),
+        ("fsdp: true", "fsdp", "`TRAIN` has no field `fsdp`; did you mean `shard`, as `ranks: 8, shard: Parameters`?"),
         ("optimizer: Adam { 1e-3 }", "1e-3", "values have names here; write `lr: 1e-3`"),
         ("optimizer: Adam { -1, 2 }", "-", "values have names here; write `lr: -1`"),
         ("loss: Huber { 0.5 }", "0.5", "values have names here; write `delta: 0.5`"),
