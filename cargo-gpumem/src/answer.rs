@@ -10,6 +10,7 @@ use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::report::Device;
+use gpumem_core::train::Ranks;
 use std::collections::BTreeMap;
 
 /// A program, or several at once, on a card.
@@ -29,7 +30,9 @@ pub struct Answer {
     pub batch: Option<u64>,
     pub precision: Option<&'static str>,
     pub device: Device,
-    /// Bytes of the arena and the reserve.
+    /// The ranks that share the step. Each has such a device.
+    pub ranks: Ranks,
+    /// Bytes of the arena, the reserve and the communication library.
     pub total: u64,
     /// Bytes that the user leaves to other processes.
     pub headroom: u64,
@@ -171,16 +174,16 @@ pub fn asked(arguments: &Fit) -> Option<Vec<Device>> {
 /// Returns the answer for a step on a device, planned for the target cards `aim`.
 fn answer(step: &PlannedProgram, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.within(aim, device, headroom)?;
-    let total = budget.with_reserve(device.reserve())[Line::Total];
-    let longest_cache = step.longest_cache(aim, device.room(headroom));
+    let total = step.total(budget, device);
+    let longest_cache = step.longest_cache(aim, step.room(device, headroom));
     of_step(step, device, (total, headroom), (largest_batch, longest_cache))
 }
 
 /// Returns the answer for a step on a device, planned as the compiler did for the cards of the network.
 fn as_written(step: &PlannedProgram, device: Device, headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.as_written(device, headroom)?;
-    let total = budget.with_reserve(device.reserve())[Line::Total];
-    let longest_cache = step.longest_cache(&step.plan.cards, device.room(headroom));
+    let total = step.total(budget, device);
+    let longest_cache = step.longest_cache(&step.plan.cards, step.room(device, headroom));
     of_step(step, device, (total, headroom), (largest_batch, longest_cache))
 }
 
@@ -202,6 +205,7 @@ fn of_step(
         batch: Some(step.plan.batch),
         precision: Some(step.plan.precision.name()),
         device,
+        ranks: step.plan.ranks(),
         total,
         headroom,
         largest_batch: Some(largest_batch),
@@ -240,6 +244,8 @@ fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Re
     for device in asked.map_or_else(written, <[Device]>::to_vec) {
         runs(&together.title(), device)?;
         let mut arenas = 0u64;
+        // Each network of several ranks has a communicator of its own.
+        let beside = primary.iter().map(|step| device.communication(step.plan.ranks())).fold(0, u64::saturating_add);
         for step in &primary {
             let budget = if asked.is_some() {
                 step.within(&device.aim(), device, headroom)?.0
@@ -259,7 +265,8 @@ fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Re
             batch: None,
             precision: None,
             device,
-            total: arenas.saturating_add(device.reserve()),
+            ranks: Ranks::ALONE,
+            total: arenas.saturating_add(device.reserve()).saturating_add(beside),
             headroom,
             largest_batch: None,
             longest_cache: None,

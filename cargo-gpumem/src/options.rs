@@ -6,6 +6,7 @@ use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
 pub use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
+use gpumem_core::train::{Ranks, Shard};
 use gpumem_language::source::Overrides;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +107,12 @@ pub struct Settings {
     /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of the precision in the source
     #[arg(long, value_name = "P", value_parser = precision)]
     pub precision: Option<Precision>,
+    /// Processes that share a step, each with a card of its own, instead of those in the source
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=Ranks::MOST))]
+    pub ranks: Option<u64>,
+    /// Tensors of which each rank keeps a shard: None, Optimizer, Gradients or Parameters, instead of those in the source
+    #[arg(long, value_name = "S", value_parser = shard)]
+    pub shard: Option<Shard>,
 }
 
 /// The samples in a step.
@@ -461,6 +468,11 @@ fn batch(text: &str) -> Result<Batch, String> {
     }
 }
 
+fn shard(text: &str) -> Result<Shard, String> {
+    let found = Shard::ALL.into_iter().find(|shard| shard.name().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| "write None, Optimizer, Gradients or Parameters".into())
+}
+
 fn precision(text: &str) -> Result<Precision, String> {
     let plain = |text: &str| text.to_lowercase().replace(['(', ')', '-', '_', ' '], "");
     let found = Precision::ALL.into_iter().find(|precision| plain(precision.name()) == plain(text));
@@ -542,6 +554,14 @@ mod tests {
         }
         assert_eq!(precision("mixed-bf16"), Ok(Precision::Mixed(Half::Bf16)));
         assert!(precision("fp8").is_err());
+    }
+
+    #[test]
+    fn shards_are_read_in_any_case() {
+        for wanted in Shard::ALL {
+            assert_eq!(shard(&wanted.name().to_lowercase()), Ok(wanted));
+        }
+        assert_eq!(shard("weights"), Err("write None, Optimizer, Gradients or Parameters".into()));
     }
 
     #[test]

@@ -4,8 +4,11 @@ use crate::Failure;
 use crate::network::Network;
 use crate::options::Settings;
 use gpumem_core::cards::Card;
+use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::budget::{Budget, Line};
 use gpumem_core::report::{Device, NotPlanned, Planned, Written};
+use gpumem_core::train::{Ranks, Shard, not_split_over_ranks};
+use std::borrow::Cow;
 
 /// One of a network's programs, with its settings.
 pub struct PlannedProgram {
@@ -75,10 +78,12 @@ fn one_step(
         format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
     })?;
     let written = Written { precision: settings.precision.unwrap_or(written.precision), ..written.clone() };
-    let plan = Planned::new(&network.blueprint, &written, batch, [training, network.infer.is_some()])
+    let blueprint = on_ranks(&network.blueprint, name, batch, settings)?;
+    let plan = Planned::new(&blueprint, &written, batch, [training, network.infer.is_some()])
         .map_err(|error| failure(name, &error))?;
-    let label =
+    let mut label =
         plan.step.as_ref().map_or_else(|| network.label.clone(), |step| format!("{} (step {step})", network.label));
+    label += &ranks(plan.ranks()).map(|ranks| format!(" ({ranks})")).unwrap_or_default();
     Ok(PlannedProgram {
         title: name.clone(),
         label,
@@ -88,6 +93,40 @@ fn one_step(
         line: network.line,
         plan,
     })
+}
+
+/// Returns a network as the ranks of these settings share it, and checks that the batch splits over them.
+fn on_ranks<'b>(
+    blueprint: &'b Blueprint,
+    name: &str,
+    batch: u64,
+    settings: &Settings,
+) -> Result<Cow<'b, Blueprint>, Failure> {
+    let mut blueprint = Cow::Borrowed(blueprint);
+    if settings.ranks.is_some() || settings.shard.is_some() {
+        let parts = blueprint.to_mut();
+        let steps = parts.parts.all.iter_mut().map(|part| &mut part.steps).chain(&mut parts.training);
+        for Ranks { count, shard, .. } in steps.map(|steps| &mut steps.descent.ranks) {
+            (*count, *shard) = (settings.ranks.unwrap_or(*count), settings.shard.unwrap_or(*shard));
+        }
+    }
+    let Some(Steps { descent, .. }) = &blueprint.training else { return Ok(blueprint) };
+    if descent.ranks.is_alone() && settings.shard.is_some_and(|shard| shard != Shard::None) {
+        return Err(format!("`{name}` has one rank, which has nothing to share; say how many, as `--ranks 8`").into());
+    }
+    // The largest batch is a multiple of all parts.
+    if !settings.takes_largest() && !descent.ranks.is_alone() && !batch.is_multiple_of(descent.parts()) {
+        let said = not_split_over_ranks::<256>(batch, descent.ranks.count, descent.micro_batches);
+        return Err(format!("`{name}`: {}", said.as_str()).into());
+    }
+    Ok(blueprint)
+}
+
+/// Returns ranks in words, such as `8 ranks, shard: Parameters`. `None` for one rank.
+pub fn ranks(ranks: Ranks) -> Option<String> {
+    let shard = Some(ranks.shard).filter(|&shard| shard != Shard::None);
+    let shard = shard.map(|shard| format!(", shard: {}", shard.name())).unwrap_or_default();
+    (!ranks.is_alone()).then(|| format!("{} ranks{shard}", ranks.count))
 }
 
 /// Returns the error for a network that has no plan.
@@ -103,6 +142,16 @@ impl PlannedProgram {
     /// Returns `train` or `infer`.
     pub fn program_name(&self) -> &'static str {
         if self.plan.training { "train" } else { "infer" }
+    }
+
+    /// Returns the bytes that a budget comes to on a device, with its reserve and the memory of the communication library.
+    pub fn total(&self, budget: Budget, device: Device) -> u64 {
+        budget.with_reserve(device.reserve()).with_communication(device.communication(self.plan.ranks()))[Line::Total]
+    }
+
+    /// Returns the bytes of a device that the arena may have.
+    pub fn room(&self, device: Device, headroom: u64) -> u64 {
+        device.room(headroom, self.plan.ranks())
     }
 
     /// Returns the budget that the compiler plans for the cards of the network: see [`Planned::written`].

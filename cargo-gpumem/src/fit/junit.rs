@@ -70,6 +70,7 @@ mod tests {
     use super::*;
     use gpumem_core::cards;
     use gpumem_core::report::Device;
+    use gpumem_core::train::Ranks;
 
     fn answer(total: u64) -> Answer {
         Answer {
@@ -83,6 +84,7 @@ mod tests {
             batch: Some(64),
             precision: Some("F32"),
             device: Device::Known(cards::find("t4").unwrap()),
+            ranks: Ranks::ALONE,
             total,
             headroom: 0,
             largest_batch: Some(70),

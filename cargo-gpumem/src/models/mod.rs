@@ -19,6 +19,7 @@ use crate::{files, fit};
 use gpumem_core::Precision;
 use gpumem_core::memory::budget::Budget;
 use gpumem_core::report::Device;
+use gpumem_core::train::Ranks;
 use gpumem_import::tree;
 use gpumem_language::source::{Mistake, Overrides, declared};
 use pytorch::{Prediction, PyTorch};
@@ -151,7 +152,10 @@ fn model(
         Some(((_, largest), _)) if arguments.settings.takes_largest() => largest.max(1),
         _ => samples,
     };
-    let budget = planned.map(|((budget, _), device)| budget.with_reserve(device.reserve()));
+    let budget = planned.map(|((budget, _), device)| {
+        let ranks = step.map_or(Ranks::ALONE, |step| step.plan.ranks());
+        budget.with_reserve(device.reserve()).with_communication(device.communication(ranks))
+    });
     let precision = arguments.settings.precision;
     let predicted = Prediction::new(&imported.model, (precision, &optimizer), &arguments.file);
     let model = Model {

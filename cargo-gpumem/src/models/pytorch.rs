@@ -2,6 +2,7 @@
 
 use crate::options::{Counting, FileOptions, Implementation, Kernels};
 use gpumem_core::report::Device;
+use gpumem_core::train::Ranks;
 use gpumem_core::{Half, Precision};
 use gpumem_import::model::Model;
 use gpumem_import::torch::{self, Algorithm, Attention, Autocast, Optimizer, Report, Request, Rules, Update};
@@ -97,7 +98,7 @@ impl<'m> Prediction<'m> {
     }
 
     fn on(&self, report: &Report, device: Device) -> Result<OnDevice, String> {
-        let capacity = device.room(0);
+        let capacity = device.room(0, Ranks::ALONE);
         let fits = report.fits(false, capacity);
         let fits_expandable = report.fits(true, capacity);
         let largest_batch = torch::largest_batch(capacity, false, |batch| self.report(batch))?;
