@@ -94,6 +94,13 @@ pub enum Error {
         /// The nearest name that exists.
         nearest: Option<String>,
     },
+    /// Ranks that share a step and could not finish it together. The others get the same error, or one of their own.
+    Ranks {
+        /// The rank that ended it, from 0.
+        rank: u64,
+        /// The reason, to be read after the rank.
+        what: String,
+    },
     /// Something that this device cannot do.
     Unsupported {
         /// The device.
@@ -350,6 +357,7 @@ impl fmt::Display for Error {
             Error::Name { name, nearest: None } => {
                 write!(f, "the network has nothing called `{name}`; `names()` lists what it has")
             }
+            Error::Ranks { rank, what } => write!(f, "rank {rank} {what}"),
             Error::Unsupported { device, what } => write!(f, "{device}: {what}"),
             Error::Memory { device, needed, beside, lasting, free: Some(free), holders } => {
                 write!(f, "{device}: {} are needed, ", Bytes(*needed))?;

@@ -29,13 +29,14 @@
 //! use gpumem_core::run::device::{Device, Job, Runner};
 //! use gpumem_core::shape::Shape;
 //! use gpumem_core::train::optim::{Optimizer, Sgd};
+//! use gpumem_core::train::ranks::Sharding;
 //! use gpumem_core::{Precision, Role};
 //! use gpumem_cpu::Cpu;
 //!
 //! let shape = Shape::new(&[2]);
 //! let tensor = |class, part| Tensor {
 //!     class, role: Role::Activation, part, name: String::new(), row: 0, shape, batched: true, once: 0,
-//!     layout: Layout::DENSE, pitch: 0, trained: false, init: Init::Constant(0.0), first: 0, last: 0,
+//!     layout: Layout::DENSE, pitch: 0, sharding: Sharding::Replicated, trained: false, init: Init::Constant(0.0), first: 0, last: 0,
 //! };
 //! let relu = Op::from(Pointwise { function: Function::Relu, arguments: vec![], shape });
 //! let program = Program {
@@ -90,6 +91,7 @@ mod notice;
 mod operands;
 mod packed;
 mod parallel;
+mod ranks;
 mod session;
 mod simd;
 mod staging;
@@ -101,8 +103,11 @@ pub use session::Session;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Job};
+use ranks::Peers;
+use ranks::local::Hub;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The name of this device in messages.
 const DEVICE: &str = "the CPU";
@@ -113,12 +118,24 @@ pub struct Cpu {
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
     emulates: bool,
+    rank: Option<Rank>,
+}
+
+/// The place of a device among ranks.
+#[derive(Clone, Debug)]
+struct Rank {
+    hub: Arc<Hub>,
+    number: usize,
+    /// The number of networks that it has loaded.
+    loaded: Arc<AtomicUsize>,
+    /// True if exchanges take place when they are awaited, not when they start.
+    is_late: bool,
 }
 
 impl Cpu {
     /// Returns a device that uses all cores, through rayon's global pool.
     pub fn new() -> Cpu {
-        Cpu { pool: None, poison: cfg!(debug_assertions), emulates: false }
+        Cpu { pool: None, poison: cfg!(debug_assertions), emulates: false, rank: None }
     }
 
     /// Returns a device with its own pool of `threads` threads. The results do not depend on their number.
@@ -135,6 +152,36 @@ impl Cpu {
             what: format!("{threads} threads cannot be started ({cause}); use fewer, or Cpu::new()"),
         })?;
         Ok(Cpu { pool: Some(Arc::new(pool)), ..Cpu::new() })
+    }
+
+    /// Returns a device for each of `count` ranks, which share the steps of a network with `ranks` in `TRAIN`. Each is used by a thread of its own,
+    /// has its part of the cores, and loads the same networks in the same order.
+    ///
+    /// All ranks make the same calls in the same order: a step, a loss, a read of the training state. A rank that has an error, or whose network
+    /// is dropped, ends the steps of all with [`Error::Ranks`]. `GPUMEM_RANKS_TIMEOUT` sets the seconds that a rank waits for the others: 600 if
+    /// it is not set.
+    ///
+    /// # Errors
+    /// No ranks, or threads that the system refuses to start.
+    pub fn ranks(count: usize) -> Result<Vec<Cpu>, Error> {
+        if count == 0 {
+            let what = "there is at least 1 rank; write how many, as Cpu::ranks(2)".into();
+            return Err(Error::Unsupported { device: DEVICE, what });
+        }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) / count;
+        let hub = Arc::new(Hub::new(count));
+        let rank = |number| {
+            let rank = Rank { hub: hub.clone(), number, loaded: Arc::default(), is_late: false };
+            Ok(Cpu { rank: Some(rank), ..Cpu::with_threads(threads.max(1))? })
+        };
+        (0..count).map(rank).collect()
+    }
+
+    /// Lets exchanges between ranks take place when they are awaited, not when they start. The results are equal to the bit.
+    #[doc(hidden)]
+    pub fn with_late_exchanges(mut self) -> Cpu {
+        self.rank.iter_mut().for_each(|rank| rank.is_late = true);
+        self
     }
 
     /// Enables or disables poisoning: memory is filled with NaN before a tensor's lifetime begins and after it ends. A tensor that is read outside
@@ -161,7 +208,13 @@ impl Device for Cpu {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
-        Session::new(job, self.pool.clone(), self.poison)
+        let group = self.rank.as_ref().map(|Rank { hub, number, loaded, is_late }| {
+            let peers: Arc<dyn Peers> = Arc::new(hub.join(*number, loaded.fetch_add(1, Ordering::Relaxed)));
+            (peers, *is_late)
+        });
+        let peers = group.as_ref().map(|(peers, _)| peers.clone());
+        // The other ranks need not wait for a network that is not loaded here.
+        Session::new(job, self.pool.clone(), self.poison, group).inspect_err(|_| peers.iter().for_each(|it| it.leave()))
     }
 
     fn precision(&self, aimed: Precision) -> Precision {

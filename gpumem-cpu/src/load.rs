@@ -1,6 +1,7 @@
 //! Loading: it turns a placed program into a list of kernels. All errors of a program are found here, so running it cannot fail.
 
 use crate::arena::{ALIGNMENT, Arena};
+use crate::kernels::exchange::Group;
 use crate::kernels::{self, Frame, Kernel};
 use crate::operands::{Moves, Operands, Source, count};
 use crate::staging::Staging;
@@ -48,6 +49,8 @@ pub(crate) struct Loaded {
     accumulators: Vec<Range<usize>>,
     /// The state word with the number of the part. `None` if the batch is not split.
     part: Option<Range<usize>>,
+    /// The number of this rank's first part among those of all ranks.
+    first_part: u32,
     staging: Staging,
     /// The number of optimizer states that every update has.
     moments: u64,
@@ -108,7 +111,7 @@ impl Loaded {
         placed: &Placed,
         arena: &Arc<Arena>,
         batch: u64,
-        operations: &'static Operations,
+        (operations, peers): (&'static Operations, Option<&Group>),
     ) -> Result<Loaded, Error> {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
@@ -117,7 +120,8 @@ impl Loaded {
         let lasting: Vec<TensorId> = program.outlives_parts().collect();
         let transients = program.transients().filter(|tensor| !lasting.contains(tensor));
         let transients: Vec<_> = transients.map(|tensor| ranges[tensor as usize].clone()).collect();
-        let part = if accumulators.is_empty() { None } else { part(program, &ranges)? };
+        let is_split = program.training && program.descent.parts() > 1;
+        let part = if is_split { part(program, &ranges)? } else { None };
         let staging = Staging::new(program, batch)?;
         let mut loaded = Loaded {
             steps: Vec::new(),
@@ -126,12 +130,14 @@ impl Loaded {
             repeated: program.repeated(),
             accumulators: accumulators.into_iter().map(|tensor| ranges[tensor as usize].clone()).collect(),
             part,
+            first_part: peers.map_or(0, |(peers, _)| peers.rank()) as u32 * program.descent.micro_batches as u32,
             staging,
             moments: Optimizer::MOST_STATES as u64,
             states: program.moments,
         };
         for (index, operation) in program.operations.iter().enumerate() {
-            let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
+            let operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
+            let mut operands = operands.with_peers(peers);
             loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action.is_update() {
                 let parameter = operands.shape(Slot::Parameter)?;
@@ -181,18 +187,24 @@ impl Loaded {
         self.checks.iter().try_for_each(IndexCheck::run)
     }
 
-    /// True if a batch is split into parts.
-    pub(crate) fn accumulates(&self) -> bool {
+    /// True if a batch is split, into micro-batches or over ranks.
+    pub(crate) fn is_split(&self) -> bool {
         self.part.is_some()
     }
 
-    /// Sets the number of the part in the state. Before the first part, it also sets all accumulated tensors to 0.
+    /// True if gradients are added up over micro-batches.
+    pub(crate) fn accumulates(&self) -> bool {
+        !self.accumulators.is_empty()
+    }
+
+    /// Sets the number of the part in the state, among those of all ranks. Before the first part, it also sets all accumulated tensors to 0.
     pub(crate) fn begin(&mut self, arena: &Arena, part: u32) -> Result<(), Error> {
         // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` keeps others from running kernels now.
         unsafe {
             if part == 0 {
                 self.accumulators.iter().for_each(|range| arena.fill(range, 0));
             }
+            let part = self.first_part + part;
             self.part.iter().try_for_each(|word| arena.write(word.start as u64, &part.to_ne_bytes()))
         }
     }

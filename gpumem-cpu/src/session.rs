@@ -3,12 +3,16 @@
 use crate::DEVICE;
 use crate::arena::Arena;
 use crate::kernels::Frame;
+use crate::kernels::exchange::Group;
 use crate::load::Loaded;
+use crate::ranks::Peers;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::shards::{Shard as TensorShard, Shards};
 use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
+use gpumem_core::train::Shard;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
 use std::fmt;
@@ -22,6 +26,10 @@ pub struct Session {
     name: &'static str,
     machine: Machine,
     turned: Turned,
+    /// The other ranks. `None` if there are none.
+    group: Option<Group>,
+    /// The tensors of which this rank has a shard.
+    shards: Shards,
     /// The training steps. Empty for a network without training.
     steps: Vec<TrainingPrograms>,
     /// The index of the selected training step.
@@ -42,7 +50,14 @@ struct TrainingPrograms {
 }
 
 impl Session {
-    pub(crate) fn new(job: Job, pool: Option<Arc<ThreadPool>>, poison: bool) -> Result<Session, Error> {
+    /// Loads a network, as one of the ranks of `group`.
+    pub(crate) fn new(
+        job: Job,
+        pool: Option<Arc<ThreadPool>>,
+        poison: bool,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
+        check_ranks(&job, group.as_ref())?;
         if job.precision != Precision::F32 {
             let (name, precision) = (job.name, job.precision.name());
             let what = format!(
@@ -52,7 +67,8 @@ impl Session {
         }
         let host = job.trainings().map(Placed::host).max().unwrap_or(0);
         let arena = Arc::new(Arena::with_host(job.arena, host)?);
-        let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, job.operations);
+        let others = (job.operations, group.as_ref());
+        let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, others);
         let step =
             |train: &Placed, evaluation: Option<&Placed>, batch: u64, optimizer: Optimizer| -> Result<_, Error> {
                 let result = train.program.results.first().and_then(|&result| train.offsets.get(result as usize));
@@ -70,9 +86,11 @@ impl Session {
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
         let programs = programs.chain(job.others.iter().flat_map(|other| [&other.train, &other.evaluation]));
         let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
+        let shards = Shards::new(job.trainings(), job.precision)?;
         let turned = Turned::new(programs, job.precision)?;
-        let machine = Machine { arena, pool, poison, scratch: Vec::new(), planes: Vec::new() };
-        Ok(Session { name: job.name, machine, turned, steps, at: 0, infer, served })
+        let peers = group.as_ref().filter(|_| job.train.is_some()).map(|(peers, _)| peers.clone());
+        let machine = Machine { arena, pool, poison, peers, scratch: Vec::new(), planes: Vec::new() };
+        Ok(Session { name: job.name, machine, turned, group, shards, steps, at: 0, infer, served })
     }
 
     /// Returns the selected training step.
@@ -90,11 +108,11 @@ impl Session {
             return Err(unsupported(name, what));
         }
         crate::notice::training();
-        if train.accumulates() {
+        if train.is_split() {
             train.begin(&machine.arena, *parts as u32)?;
         }
         *parts = 0;
-        machine.run(train, optimizer, false, inspected)?;
+        machine.run(train, optimizer, (false, true), inspected)?;
         if let Some((offset, loss)) = loss {
             let mut bytes = [0; 4];
             // SAFETY: as in `write`.
@@ -111,7 +129,7 @@ impl Session {
         };
         step.parts = 0;
         step.train.begin(&machine.arena, part as u32)?;
-        machine.run(&mut step.train, &step.optimizer, true, inspected)?;
+        machine.run(&mut step.train, &step.optimizer, (true, true), inspected)?;
         step.parts = part + 1;
         Ok(())
     }
@@ -119,6 +137,60 @@ impl Session {
     fn unsupported(&self, what: &str) -> Error {
         unsupported(self.name, what)
     }
+
+    /// Keeps this rank's shard of a whole tensor.
+    fn write_shard(&mut self, offset: u64, bytes: &[u8], shard: TensorShard) -> Result<(), Error> {
+        let rank = self.group.as_ref().map_or(0, |(peers, _)| peers.rank());
+        let turned = self.turned.stored_whole(offset, bytes);
+        let own = &turned.as_deref().unwrap_or(bytes)[shard.of(rank)];
+        // SAFETY: as in `write`.
+        unsafe { self.machine.arena.write(offset, own) }
+    }
+
+    /// Gathers the shards of all ranks, which all call it.
+    fn read_shards(&mut self, offset: u64, bytes: &mut [u8], shard: TensorShard) -> Result<(), Error> {
+        let Some((peers, _)) = &self.group else { return Err(Error::Damaged("one rank has a shard")) };
+        let mut own = vec![0; shard.bytes];
+        // SAFETY: as in `write`.
+        unsafe { self.machine.arena.read(offset, &mut own) }?;
+        let (words, _) = own.as_chunks::<4>();
+        let own: Vec<f32> = words.iter().map(|&word| f32::from_le_bytes(word)).collect();
+        let mut all = vec![0.0; own.len() * peers.count() as usize];
+        peers.gather(&own, &mut all)?;
+        bytes.chunks_exact_mut(4).zip(all).for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
+        self.turned.seen_whole(offset, bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some((peers, _)) = &self.group {
+            peers.leave();
+        }
+    }
+}
+
+/// Fails if a network was compiled for another number of ranks than the device has.
+fn check_ranks(job: &Job, group: Option<&Group>) -> Result<(), Error> {
+    let Some(train) = &job.train else { return Ok(()) };
+    let (compiled, ranks) = (train.program.descent.ranks, group.map_or(1, |(peers, _)| peers.count()));
+    let what = match (compiled.count, ranks) {
+        (own, there) if own == there && !compiled.shards(Shard::Parameters) => return Ok(()),
+        (own, there) if own == there => {
+            "keeps shards of parameters, which the CPU does not run; write `shard: Gradients`".into()
+        }
+        (1, there) => {
+            format!("was compiled for one rank, and the device is one of {there}; write `ranks: {there}` in `TRAIN`")
+        }
+        (own, 1) => format!(
+            "was compiled for {own} ranks; open a device for each with `Cpu::ranks({own})`, or build with `GPUMEM_RANKS=1`"
+        ),
+        (own, there) => {
+            format!("was compiled for {own} ranks, and there are {there}; build with `GPUMEM_RANKS={there}`")
+        }
+    };
+    Err(unsupported(job.name, &what))
 }
 
 /// Returns an error for something that a network does not support on this device.
@@ -134,33 +206,42 @@ struct Machine {
     arena: Arc<Arena>,
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
+    /// The ranks that share the training steps.
+    peers: Option<Arc<dyn Peers>>,
     scratch: Vec<f32>,
     planes: Vec<f32>,
 }
 
 impl Machine {
     /// Runs a program on the session's threads, if the indices among its inputs are valid. With `repeated`, it runs only the operations for each
-    /// part of a batch.
+    /// part of a batch. With `shared`, all ranks run it together, or none does.
     fn run(
         &mut self,
         program: &mut Loaded,
         optimizer: &Optimizer,
-        repeated: bool,
+        (repeated, shared): (bool, bool),
         inspected: Option<&mut Inspected>,
     ) -> Result<(), Error> {
-        program.check()?;
-        let Machine { arena, pool, poison, scratch, planes } = self;
+        let checked = program.check();
+        if let Some(peers) = self.peers.as_ref().filter(|_| shared) {
+            peers.agree(checked.is_err())?;
+        }
+        checked?;
+        let Machine { arena, pool, poison, peers, scratch, planes } = self;
         let frame = Frame { optimizer, scratch, planes };
         match pool {
             Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison), inspected)),
             None => program.run(arena, frame, (repeated, *poison), inspected),
         }
-        Ok(())
+        peers.as_ref().filter(|_| shared).and_then(|peers| peers.failure()).map_or(Ok(()), Err)
     }
 }
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(shard) = self.shards.find(offset, bytes.len())? {
+            return self.write_shard(offset, bytes, shard);
+        }
         let bytes = self.turned.stored(offset, bytes)?;
         // SAFETY: slices over the arena live inside kernels only, and no kernel runs while the session is borrowed here.
         unsafe { self.machine.arena.write(offset, &bytes) }
@@ -173,6 +254,9 @@ impl Runner for Session {
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        if let Some(shard) = self.shards.find(offset, bytes.len())? {
+            return self.read_shards(offset, bytes, shard);
+        }
         // SAFETY: as in `write`.
         unsafe { self.machine.arena.read(offset, bytes) }?;
         self.turned.seen(offset, bytes)
@@ -213,18 +297,27 @@ impl Runner for Session {
 
     fn evaluate(&mut self) -> Result<(), Error> {
         let Session { name, machine, steps, at, .. } = self;
-        let program = steps.get_mut(*at).and_then(|step| step.evaluation.as_mut());
-        let Some(program) = program else { return Err(unsupported(name, UNTRAINED)) };
-        machine.run(program, &NO_OPTIMIZER, false, None)
+        let step = steps.get_mut(*at).and_then(|step| Some((step.evaluation.as_mut()?, step.loss)));
+        let Some((program, loss)) = step else { return Err(unsupported(name, UNTRAINED)) };
+        machine.run(program, &NO_OPTIMIZER, (false, true), None)?;
+        let (Some(peers), Some((offset, _))) = (&machine.peers, loss) else { return Ok(()) };
+        // Each rank has its share of the loss.
+        let mut bytes = [0; 4];
+        // SAFETY: as in `write`.
+        unsafe { machine.arena.read(offset, &mut bytes) }?;
+        let mut loss = [f32::from_le_bytes(bytes)];
+        peers.sum(&mut loss)?;
+        // SAFETY: as in `write`.
+        unsafe { machine.arena.write(offset, &loss[0].to_le_bytes()) }
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.machine.run(&mut self.infer, &NO_OPTIMIZER, false, None)
+        self.machine.run(&mut self.infer, &NO_OPTIMIZER, (false, false), None)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
-        self.machine.run(program, &NO_OPTIMIZER, false, None)
+        self.machine.run(program, &NO_OPTIMIZER, (false, false), None)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

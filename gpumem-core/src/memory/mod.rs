@@ -24,6 +24,7 @@ pub mod place;
 pub mod plan;
 pub mod record;
 pub mod refusal;
+pub mod shards;
 pub mod tables;
 pub mod target_cards;
 

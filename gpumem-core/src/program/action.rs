@@ -42,7 +42,8 @@ pub enum Action {
     Check,
     /// Squares `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE) elements. For each
     /// piece it writes `sqrt(sum of squares / PIECE)` to `Workspace`, from this index on. It does not write the sum, which could be infinite.
-    /// All gradients share one workspace. Those of which a rank has a shard share a second one, of which the rank writes its own shard.
+    /// All gradients share one workspace. Those of which a rank has a shard share a second one `[ranks, sums]`, of which the rank writes its
+    /// own row. Each row is a shard, which may have padding after it.
     Squares(u64),
     /// Computes the norm of all gradients from the sums of [`Action::Squares`] in `Workspace`, and in `Input(0)` those of sharded gradients, and
     /// the factor that clips by norm. Both are words of `State`:

@@ -145,7 +145,8 @@ impl<N: Network, D: Device> Net<N, D> {
                     words[schedule..schedule + Schedule::WORDS].copy_from_slice(&numbers.words());
                     words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
-                Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
+                Class::Gradient => vec![0; (tensor.unsharded().unwrap_or(0) * format.bytes()) as usize],
+                Class::Input | Class::Target => vec![0; placed.bytes[id] as usize],
                 // No byte of a cache is read before it is written.
                 Class::Transient | Class::Host | Class::Cache => continue,
             };

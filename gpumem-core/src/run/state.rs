@@ -111,7 +111,8 @@ impl<N: Network, D: Device> Net<N, D> {
             None => return None,
         };
         let format = exact(placed, id, self.precision).format;
-        let stored = tensor.stored(1).unwrap_or(0);
+        // Of a sharded tensor the host has all elements.
+        let stored = tensor.unsharded().unwrap_or(0);
         // Codes of 4 bits share bytes.
         let shape = if tensor.role.packed() > 1 { vec![stored] } else { tensor.shape.dims().to_vec() };
         let bytes = stored.saturating_mul(format.bytes());

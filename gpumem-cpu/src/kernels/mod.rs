@@ -7,6 +7,7 @@
 mod attention;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
+pub(crate) mod exchange;
 mod loss;
 pub(crate) mod matmul;
 mod movement;
@@ -69,9 +70,8 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::RestoreStatistics(first) => norm::statistics::restore(*first, operands),
         Action::Average => optimizer::average::average(operands),
         Action::AveragePiece(piece) => optimizer::average::average_piece(*piece, operands),
-        Action::Exchange(_) | Action::EndExchange(_) => {
-            Err(Error::Unsupported { device: crate::DEVICE, what: "exchanges nothing with other ranks".into() })
-        }
+        Action::Exchange(exchange) => exchange::begin(*exchange, operands),
+        Action::EndExchange(exchange) => exchange::end(*exchange, operands),
     }
 }
 

@@ -105,6 +105,20 @@ impl Turned {
         })
     }
 
+    /// Returns what the host writes to a whole tensor at `offset`, in the layout that is stored, and `None` if that is the host's.
+    pub fn stored_whole(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let Weight { channels, taps, width, .. } = self.weights.get(&offset)?;
+        Some(turned(bytes, [*channels, *taps], *width))
+    }
+
+    /// Converts a whole tensor that was read at `offset` to the layout that the host expects.
+    pub fn seen_whole(&self, offset: u64, bytes: &mut [u8]) {
+        if let Some(Weight { channels, taps, width, .. }) = self.weights.get(&offset) {
+            let seen = turned(bytes, [*taps, *channels], *width);
+            bytes.copy_from_slice(&seen);
+        }
+    }
+
     /// Converts what was read at `offset` to the layout that the host expects.
     ///
     /// # Errors

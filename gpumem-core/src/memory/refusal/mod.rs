@@ -188,6 +188,9 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables<'_>) {
     if !tables.step.is_empty() {
         text.text(" in its step `").text(tables.step).text("`");
     }
+    if !tables.ranks.is_alone() {
+        text.text(" on each of ").number(tables.ranks.count).text(" ranks");
+    }
 }
 
 /// Appends what is needed on each card that is too small, and what it has, the smallest first.
@@ -390,7 +393,8 @@ const fn append_least<const N: usize>(
     }
     match search {
         Found::OneSample(arena) => {
-            text.text("one sample alone needs ").bytes(arena).text(" beside the reserve of ").bytes(first.reserve);
+            text.text("one sample alone needs ").bytes(arena);
+            append_beside(text, first);
         }
         _ => {
             let has_states = plan.budget.get(Line::Optimizer) > 0;
@@ -403,9 +407,18 @@ const fn append_least<const N: usize>(
             } else {
                 "weights alone need "
             });
-            text.bytes(plan.start(Line::BatchIo)).text(" beside the reserve of ").bytes(first.reserve);
+            text.bytes(plan.start(Line::BatchIo));
+            append_beside(text, first);
             text.text("; no batch fits");
         }
+    }
+}
+
+/// Appends what a card takes besides the arena.
+const fn append_beside(text: &mut Text, target: &Target<'_>) {
+    text.text(" beside the reserve of ").bytes(target.reserve);
+    if target.communication > 0 {
+        text.text(" and ").bytes(target.communication).text(" for communication");
     }
 }
 

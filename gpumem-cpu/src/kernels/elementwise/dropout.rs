@@ -36,7 +36,7 @@ impl Draws {
         let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
         // A value that all samples share has the same draws in all micro-batches.
         let of_samples = [Slot::Input(0), Slot::Gradient].into_iter().any(|slot| operands.batched(slot));
-        let of_part = if of_samples && operands.descent().accumulates() { count as u64 } else { 0 };
+        let of_part = if of_samples && operands.descent().parts() > 1 { count as u64 } else { 0 };
         Ok(Draws { state, row, threshold: threshold(p), scale, of_part })
     }
 

@@ -25,9 +25,10 @@ pub(in crate::kernels) fn save(first: u64, operands: &mut Operands<'_>) -> Bound
     let range = place(first, length, there)?;
     let mut saved = operands.target(Slot::Saved(0), there)?;
     let state = operands.words(Slot::State, STATE_WORDS)?;
-    let is_split = operands.descent().accumulates();
+    let parts = operands.descent().micro_batches as u32;
     kernel(move |_| {
-        if !is_split || state.get()[StateWord::PART] == 0 {
+        // Parts are counted over all ranks.
+        if parts < 2 || state.get()[StateWord::PART].is_multiple_of(parts) {
             saved.get()[range.clone()].copy_from_slice(statistic.get());
         }
     })

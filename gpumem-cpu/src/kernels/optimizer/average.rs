@@ -3,6 +3,7 @@
 use super::super::elementwise::dropout::{STATE_WORDS, step_and_seed};
 use super::super::{Bound, kernel};
 use super::elements::PIECE;
+use super::shard_piece;
 use crate::operands::{Operands, Source, Target};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Piece, Slot, StateWord};
@@ -11,6 +12,11 @@ use rayon::prelude::*;
 
 /// Binds the average of a parameter.
 pub(in super::super) fn average(operands: &mut Operands<'_>) -> Bound {
+    if let Some(shard) = operands.own_shard(Slot::Average)? {
+        let parameter = operands.source_piece(Slot::Parameter, operands.placed(Slot::Parameter, shard, shard))?;
+        let average = operands.target_piece(Slot::Average, operands.placed(Slot::Average, shard, shard))?;
+        return bound(operands, parameter, average);
+    }
     let length = operands.length(Slot::Parameter)?;
     let parameter = operands.source(Slot::Parameter, length)?;
     let average = operands.target(Slot::Average, length)?;
@@ -19,8 +25,12 @@ pub(in super::super) fn average(operands: &mut Operands<'_>) -> Bound {
 
 /// Binds the average of a part of a parameter. A parameter in f32 is its own master copy.
 pub(in super::super) fn average_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
-    let parameter = operands.source_piece(Slot::Parameter, piece)?;
-    let average = operands.target_piece(Slot::Average, piece)?;
+    let (shard, piece) = match operands.own_shard(Slot::Average)? {
+        Some(shard) => (shard, shard_piece(shard, piece)),
+        None => (piece, piece),
+    };
+    let parameter = operands.source_piece(Slot::Parameter, operands.placed(Slot::Parameter, shard, piece))?;
+    let average = operands.target_piece(Slot::Average, operands.placed(Slot::Average, shard, piece))?;
     bound(operands, parameter, average)
 }
 

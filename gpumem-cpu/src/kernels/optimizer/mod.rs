@@ -63,6 +63,9 @@ fn change<'a>(
 
 /// Binds the update of one parameter. Before anything runs, the session refuses an optimizer that needs more moments than there are.
 pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
+    if let Some(shard) = operands.own_shard(Slot::Parameter)? {
+        return update_shard(shard, shard, operands);
+    }
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
     let parameter = operands.target(Slot::Parameter, length)?;
@@ -96,8 +99,21 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
 
 /// Binds the update of a piece of a parameter. Its states start at the beginning of the memory bound for them.
 pub(super) fn update_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
-    let gradient = operands.source_piece(Slot::ParameterGradient, piece)?;
-    let parameter = operands.target_piece(Slot::Parameter, piece)?;
+    let Some(shard) = operands.own_shard(Slot::Parameter)? else { return update_shard(piece, piece, operands) };
+    update_shard(shard, shard_piece(shard, piece), operands)
+}
+
+/// Returns a piece of a shard, counted in the whole parameter. It is counted from the beginning of the shard, and its end may be padding.
+fn shard_piece(shard: Piece, piece: Piece) -> Piece {
+    let first = piece.first.min(shard.count);
+    Piece { first: shard.first + first, count: piece.count.min(shard.count - first), ..piece }
+}
+
+/// Binds the update of a piece of this rank's shard, both counted in the whole parameter. States have the elements of the piece alone.
+fn update_shard(shard: Piece, piece: Piece, operands: &mut Operands<'_>) -> Bound {
+    let of_gradient = operands.placed(Slot::ParameterGradient, shard, piece);
+    let gradient = operands.source_piece(Slot::ParameterGradient, of_gradient)?;
+    let parameter = operands.target_piece(Slot::Parameter, operands.placed(Slot::Parameter, shard, piece))?;
     let mut moments = [const { None }; Optimizer::MOST_STATES];
     for (index, moment) in (0u8..).zip(&mut moments) {
         if operands.writes(Slot::Moment(index)) {
@@ -149,10 +165,19 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
     })
 }
 
+/// Returns the elements of the gradient that this rank has the sum of: all, or its shard.
+fn own_gradient(operands: &Operands<'_>) -> Result<Source, Error> {
+    match operands.own_shard(Slot::ParameterGradient)? {
+        Some(shard) => {
+            operands.source_piece(Slot::ParameterGradient, operands.placed(Slot::ParameterGradient, shard, shard))
+        }
+        None => operands.source(Slot::ParameterGradient, operands.length(Slot::ParameterGradient)?),
+    }
+}
+
 /// Binds the check that a gradient is finite.
 pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
-    let length = operands.length(Slot::ParameterGradient)?;
-    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let gradient = own_gradient(operands)?;
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
     kernel(move |_| {
         if !gradient.get().par_chunks(PIECE).all(|piece| piece.iter().all(|x| x.is_finite())) {

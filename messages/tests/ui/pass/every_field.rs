@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gpumem::prelude::*;
-use gpumem::{Clip, ConvNorm, Ema, Half, Measurement, Precision, Schedule, Skip, Update};
+use gpumem::{Clip, ConvNorm, Ema, Half, Measurement, Precision, Schedule, Shard, Skip, Update};
 
 network! {
     /// Every field.
@@ -14,6 +14,10 @@ network! {
     const TRAIN: Train = Train {
         batch: if cfg!(debug_assertions) { 8 } else { 64 },
         micro_batches: 1,
+        ranks: 2,
+        shard: Parameters,
+        bucket: mib(16.0),
+        channels: 4,
         precision: Mixed(F16),
         optimizer: Sgd { lr: RATE, momentum: 0.9, weight_decay: 5e-4, nesterov: true },
         loss: CrossEntropy,
@@ -74,6 +78,7 @@ pub(crate) fn main() {
     assert_eq!((train.measure, train.skip), (Measurement::GradientNorm, Skip::NonFinite));
     assert_eq!(train.ema, Some(Ema { decay: 0.99, warmup: true, every: 2 }));
     assert_eq!((train.conv_workspace, train.headroom, train.seed), (128 << 20, 512 << 20, 42));
+    assert_eq!((train.ranks, train.shard, train.bucket, train.channels), (2, Shard::Parameters, 16 << 20, 4));
     assert_eq!(train.clip, Some(Clip::GlobalNorm(1.0)));
     assert_eq!(train.schedule, Schedule::Cosine { warmup: 4500, total: 45_000, min: 1e-6 });
     assert!(train.tf32 && train.deterministic && train.micro_batches == 1);

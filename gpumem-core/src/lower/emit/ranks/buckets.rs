@@ -194,7 +194,8 @@ fn received(id: TensorId, tensors: &mut Vec<Tensor>, ranks: Ranks) -> TensorId {
         return id;
     };
     // The shard lives as long as the gradient would. The whole gradient ends with the exchange.
-    let shard = Tensor { sharding: kept, name: format!("{}.shard", gradient.name), ..gradient.clone() };
+    let shard = Tensor { sharding: kept, ..gradient.clone() };
+    gradient.name = format!("{} of a rank", gradient.name);
     (gradient.sharding, gradient.class) = (Sharding::Gathered(count), Class::Transient);
     tensors.push(shard);
     tensors.len() as TensorId - 1

@@ -45,8 +45,8 @@ fn gather_sums(operations: &mut Vec<Operation>, tensors: &mut Vec<Tensor>, ranks
         }
     }
     let Some(replicated) = replicated.filter(|_| own > 0) else { return };
-    // Each rank has so many sums of its own.
-    let all = Shape::new(&[own.saturating_mul(ranks.count)]);
+    // Each rank has so many sums of its own, at the beginning of its shard.
+    let all = Shape::new(&[ranks.count, own]);
     let gathered = Tensor::transient(Part::Workspace, Role::Statistic, NO_ROW.into(), all);
     let sharding = Sharding::Gathered(ranks.count);
     tensors.push(Tensor { name: "squares of shards".to_string(), sharding, ..gathered });

@@ -1,0 +1,282 @@
+//! `ranks`: a step that several ranks share is the step of as many micro-batches on one.
+#![deny(warnings)]
+
+use gpumem::prelude::*;
+use gpumem::report::{json, table};
+use gpumem::{Cpu, Error, Line, Snapshot};
+
+/// Elements of the images and of the vectors of a sample.
+const ELEMENTS: [usize; 2] = [3 * 9 * 7, 6];
+
+/// Maps and vectors, a normalisation over samples, dropout, a weight that is used twice, a frozen one, and matrices that are large enough for shards. Their elements do not
+/// divide by the number of ranks.
+macro_rules! joined {
+    ($name:ident, { $($settings:tt)* }) => {
+        network! {
+            pub struct $name;
+
+            const TRAIN: Train = Train { seed: 11, batch: 12, $($settings)* };
+
+            fn forward(image: Image<3, 9, 7>, extra: Features<6>) -> Logits<5> {
+                let shared = Linear(257, 257);
+                [
+                    Add(
+                        [Conv2d(8, 3, bias = false), BatchNorm2d, Relu, Dropout2d(0.2), MaxPool2d(2), Flatten, Linear(257)],
+                        [from(extra), freeze(Linear(257))],
+                    ),
+                    Gelu, shared, Dropout(0.3), LayerNorm, shared, Tanh, Linear(311), Tanh, Linear(5),
+                ]
+            }
+        }
+    };
+}
+
+/// A batch of step `step` whose first sample has this number in the batch of all ranks.
+macro_rules! batch {
+    ($step:expr, $first:expr) => {{
+        let (step, first): (usize, usize) = ($step, $first);
+        let number = move |index: usize, factor: usize, most: usize| ((index * factor + step * 31) % most) as f32;
+        let of = move |tensor: usize| first * ELEMENTS[tensor];
+        (
+            Tensor::from_fn(move |index| number(index + of(0), 7919, 1009) / 504.5 - 1.0),
+            Tensor::from_fn(move |index| number(index + of(1), 613, 101) / 50.5 - 1.0),
+            Tensor::from_fn(move |index| ((index + first + step) % 5) as u32),
+        )
+    }};
+}
+
+/// Losses of four steps and a validation loss, and everything that a network keeps after them but running statistics: each micro-batch moves
+/// those, and ranks have their mean.
+macro_rules! trained {
+    ($net:expr, $first:expr) => {{
+        let (net, first) = (&mut $net, $first);
+        let mut losses = Vec::new();
+        for step in 0..4 {
+            let (image, extra, label) = batch!(step, first);
+            losses.push(net.train_step((&image, &extra), &label).unwrap());
+        }
+        let is_kept = |name: &String| !name.contains("running") && !name.ends_with(".gradient");
+        let names: Vec<String> = net.names().map(String::from).filter(is_kept).collect();
+        let kept: Vec<Vec<f32>> = names.iter().map(|name| net.get(name).unwrap()).collect();
+        [vec![losses], kept].concat()
+    }};
+}
+
+/// What one rank has after training.
+macro_rules! alone {
+    ($name:ident) => {
+        trained!($name::on(&Cpu::new()).unwrap(), 0)
+    };
+}
+
+/// Runs a function on each rank in a thread of its own, and returns what each returns.
+fn on_ranks<T: Send>(count: usize, run: impl Fn(usize, Cpu) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let devices = Cpu::ranks(count).unwrap().into_iter().enumerate();
+        let run = &run;
+        let threads: Vec<_> = devices.map(|(rank, device)| scope.spawn(move || run(rank, device))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What ranks have after training, which is the same for all of them.
+macro_rules! together {
+    ($name:ident, $count:expr, $late:expr) => {{
+        let mut all = on_ranks($count, |rank, device| {
+            let device = if $late { device.with_late_exchanges() } else { device };
+            trained!($name::on(&device.with_poison(true)).unwrap(), rank * 12 / $count)
+        });
+        let first = all.swap_remove(0);
+        let wrong: Vec<usize> = (0..first.len()).filter(|&at| !first[at].iter().all(|it| it.is_finite())).collect();
+        assert!(wrong.is_empty(), "{}: {wrong:?} of {} are not finite", stringify!($name), first.len());
+        assert!(all.iter().all(|other| bits(other) == bits(&first)), "ranks of {} differ", stringify!($name));
+        first
+    }};
+}
+
+fn bits(all: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    all.iter().map(|numbers| numbers.iter().map(|number| number.to_bits()).collect()).collect()
+}
+
+/// The largest difference beside the largest number of each.
+fn apart(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let of = |(found, expected): (&Vec<f32>, &Vec<f32>)| {
+        assert_eq!(found.len(), expected.len());
+        let largest = expected.iter().fold(1e-6f32, |most, number| most.max(number.abs()));
+        found.iter().zip(expected).fold(0.0f32, |most, (one, other)| most.max((one - other).abs())) / largest
+    };
+    found.iter().zip(expected).map(of).fold(0.0, f32::max)
+}
+
+/// Compares ranks, with each value of `shard` and both moments of an exchange, with micro-batches.
+macro_rules! compare {
+    ($count:literal, $bound:expr, { $($settings:tt)* }) => {{
+        joined!(Parts, { micro_batches: $count, $($settings)* });
+        joined!(Whole, { ranks: $count, $($settings)* });
+        joined!(States, { ranks: $count, shard: Optimizer, $($settings)* });
+        joined!(Sums, { ranks: $count, shard: Gradients, $($settings)* });
+        let (parts, whole) = (alone!(Parts), together!(Whole, $count, false));
+        assert!(apart(&whole, &parts) <= $bound, "{} apart", apart(&whole, &parts));
+        for (name, other) in [
+            ("late", together!(Whole, $count, true)),
+            ("Optimizer", together!(States, $count, false)),
+            ("Optimizer, late", together!(States, $count, true)),
+            ("Gradients", together!(Sums, $count, false)),
+            ("Gradients, late", together!(Sums, $count, true)),
+        ] {
+            let differ: Vec<usize> = (0..whole.len()).filter(|&at| bits(&other[at..][..1]) != bits(&whole[at..][..1])).collect();
+            assert!(differ.is_empty() && other.len() == whole.len(), "{name}: {differ:?} of {} differ", whole.len());
+        }
+    }};
+}
+
+/// Adam divides by roots of squares, so that the rounding of small gradients shows in parameters.
+#[test]
+fn two_ranks_are_two_micro_batches() {
+    compare!(2, 1e-4, { optimizer: Adam { lr: 1e-3 } });
+}
+
+#[test]
+fn three_ranks_with_momentum_and_averages() {
+    compare!(3, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, ema: 0.9 });
+}
+
+#[test]
+fn four_ranks_with_held_gradients() {
+    compare!(4, 3e-6, { optimizer: Sgd { lr: 0.1 }, update: Separate });
+}
+
+#[test]
+fn clipping_by_the_norm_of_all_shards() {
+    compare!(3, 3e-6, {
+        clip: GlobalNorm(0.05), schedule: Cosine { warmup: 2, total: 9 }, optimizer: Sgd { lr: 0.1, momentum: 0.9 }
+    });
+}
+
+#[test]
+fn weights_of_classes_and_labels_that_do_not_count() {
+    compare!(2, 3e-6, {
+        loss: CrossEntropy { ignore_index: 3, label_smoothing: 0.1 }, optimizer: Sgd { lr: 0.1 }, clip: Value(0.01)
+    });
+}
+
+#[test]
+fn states_in_host_memory() {
+    compare!(2, 1e-4, { optimizer: AdamW { lr: 1e-3 }, offload: OptimizerState });
+}
+
+#[test]
+fn steps_that_are_skipped() {
+    compare!(2, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, skip: NonFinite });
+}
+
+#[test]
+fn micro_batches_of_ranks() {
+    joined!(Parts, { micro_batches: 6, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    joined!(Whole, { ranks: 2, micro_batches: 3, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    joined!(States, { ranks: 2, shard: Optimizer, micro_batches: 3, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    joined!(Sums, { ranks: 2, shard: Gradients, micro_batches: 3, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    let (parts, whole) = (alone!(Parts), together!(Whole, 2, false));
+    assert!(apart(&whole, &parts) <= 3e-6, "{}", apart(&whole, &parts));
+    assert_eq!(bits(&together!(States, 2, true)), bits(&whole));
+    // The shard of each micro-batch's sum over ranks is added up, so that sums have another order.
+    let sums = together!(Sums, 2, false);
+    assert!(apart(&sums, &parts) <= 3e-6, "{}", apart(&sums, &parts));
+    assert_eq!(bits(&together!(Sums, 2, true)), bits(&sums));
+}
+
+joined!(Two, { ranks: 2, shard: Optimizer, optimizer: AdamW { lr: 1e-3 } });
+joined!(Four, { ranks: 4, shard: Gradients, optimizer: AdamW { lr: 1e-3 } });
+joined!(One, { optimizer: AdamW { lr: 1e-3 } });
+
+/// A training state knows nothing of ranks.
+#[test]
+fn saved_by_four_ranks_and_resumed_by_two_and_by_one() {
+    let saved: Vec<Snapshot> = on_ranks(4, |rank, device| {
+        let mut net = Four::on(&device).unwrap();
+        let (image, extra, label) = batch!(0, rank * 3);
+        net.train_step((&image, &extra), &label).unwrap();
+        net.snapshot().unwrap()
+    });
+    assert!(saved.iter().all(|other| *other == saved[0]));
+    let two = on_ranks(2, |rank, device| {
+        let mut net = Two::on(&device).unwrap();
+        net.restore(&saved[0]).unwrap();
+        assert_eq!(net.snapshot().unwrap(), saved[0]);
+        let (image, extra, label) = batch!(1, rank * 6);
+        net.train_step((&image, &extra), &label).unwrap()
+    });
+    let mut one = One::on(&Cpu::new()).unwrap();
+    one.restore(&saved[0]).unwrap();
+    assert_eq!(one.snapshot().unwrap(), saved[0]);
+    assert_eq!(two[0].to_bits(), two[1].to_bits());
+}
+
+/// One rank has a label that is no class: none makes the step, and all can make the next one.
+#[test]
+fn a_batch_that_one_rank_refuses() {
+    let found = on_ranks(2, |rank, device| {
+        let mut net = Two::on(&device).unwrap();
+        let (image, extra, label) = batch!(0, rank * 6);
+        let before = net.snapshot().unwrap();
+        let wrong = Tensor::from_fn(|index| if index == 4 && rank == 1 { 9 } else { 0 });
+        let error = net.train_step((&image, &extra), &wrong).unwrap_err();
+        assert_eq!(net.snapshot().unwrap(), before);
+        net.train_step((&image, &extra), &label).unwrap();
+        error.to_string()
+    });
+    assert_eq!(found[0], "rank 1 refused its batch, so that no rank made the step");
+    assert!(found[1].contains('9') && !found[1].contains("rank"), "{}", found[1]);
+}
+
+#[test]
+fn a_rank_that_stops() {
+    let found = on_ranks(2, |rank, device| {
+        let mut net = Two::on(&device).unwrap();
+        let (image, extra, label) = batch!(0, rank * 6);
+        net.train_step((&image, &extra), &label).unwrap();
+        if rank == 1 {
+            return Ok(0.0);
+        }
+        net.train_step((&image, &extra), &label)
+    });
+    let error = found[0].as_ref().unwrap_err();
+    assert!(matches!(error, Error::Ranks { rank: 1, .. }));
+    assert_eq!(error.to_string(), "rank 1 has stopped: its network is no longer loaded");
+}
+
+joined!(Shards, { ranks: 2, shard: Parameters, optimizer: AdamW { lr: 1e-3 } });
+
+#[test]
+fn devices_of_other_ranks() {
+    let said = |error: Error| error.to_string();
+    assert_eq!(
+        said(Two::on(&Cpu::new()).unwrap_err()),
+        "the CPU: `Two` was compiled for 2 ranks; open a device for each with `Cpu::ranks(2)`, or build with `GPUMEM_RANKS=1`"
+    );
+    let device = &Cpu::ranks(3).unwrap()[0];
+    assert_eq!(
+        said(Two::on(device).unwrap_err()),
+        "the CPU: `Two` was compiled for 2 ranks, and there are 3; build with `GPUMEM_RANKS=3`"
+    );
+    assert_eq!(
+        said(One::on(device).unwrap_err()),
+        "the CPU: `One` was compiled for one rank, and the device is one of 3; write `ranks: 3` in `TRAIN`"
+    );
+    assert_eq!(
+        said(Shards::on(&Cpu::ranks(2).unwrap()[0]).unwrap_err()),
+        "the CPU: `Shards` keeps shards of parameters, which the CPU does not run; write `shard: Gradients`"
+    );
+    assert_eq!(said(Cpu::ranks(0).unwrap_err()), "the CPU: there is at least 1 rank; write how many, as Cpu::ranks(2)");
+}
+
+#[test]
+fn reports_say_how_many_ranks_there_are() {
+    assert!(table::<Two>().starts_with("Two: training, batch 12 over 2 ranks, F32\n"));
+    assert!(table::<Two>().contains("communication") && !table::<One>().contains("communication"));
+    assert!(json::<Two>().contains("\"ranks\":2") && json::<Two>().contains("\"shard\":\"Optimizer\""));
+    assert!(Two::BUDGET[Line::Optimizer] < One::BUDGET[Line::Optimizer]);
+    let ranks = Two::TRAIN.over_ranks();
+    assert_eq!(Two::BUDGET[Line::Communication], ranks.communication(None));
+}
