@@ -62,7 +62,7 @@ macro_rules! trained {
     }};
 }
 
-/// What one rank has after training.
+/// Results of training on one rank.
 macro_rules! alone {
     ($name:ident) => {
         trained!($name::on(&Cpu::new()).unwrap(), 0)
@@ -79,7 +79,7 @@ fn on_ranks<T: Send>(count: usize, run: impl Fn(usize, Cpu) -> T + Sync) -> Vec<
     })
 }
 
-/// What ranks have after training, which is the same for all of them.
+/// Results of training on several ranks, which are equal on all of them.
 macro_rules! together {
     ($name:ident, $count:expr, $late:expr) => {{
         let mut all = on_ranks($count, |rank, device| {

@@ -113,7 +113,7 @@ fn text(arguments: &Show, step: &PlannedProgram, budget: &Budget, alive: &[Alive
         );
     }
     text.push('\n');
-    for line in Line::shown(budget) {
+    for line in budget.shown() {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
     }
     text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
@@ -149,7 +149,7 @@ fn as_json(step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> serde
         })
     });
     let lines: serde_json::Map<String, serde_json::Value> =
-        Line::shown(budget).map(|line| (line.name().to_string(), budget[line].into())).collect();
+        budget.shown().map(|line| (line.name().to_string(), budget[line].into())).collect();
     let alive = alive.iter().map(|alive| json!({ "name": alive.name, "bytes": alive.bytes }));
     json!({
         "version": 1,

@@ -61,7 +61,7 @@ fn kept(elements: u64, sharding: Sharding) -> u64 {
     }
 }
 
-/// How ranks keep a parameter, its gradient, and what belongs to each of its elements.
+/// The sharding of a parameter, its gradient, and its optimizer states.
 fn shardings(tensor: &Tensor, Ranks { count, shard, least_sharded, .. }: Ranks) -> [Sharding; 3] {
     let elements: u64 = tensor.shape.dims().iter().product();
     let is_whole = count == 1 || elements < least_sharded || !matches!(tensor.role, Role::Weight | Role::Norm);

@@ -1,9 +1,9 @@
 //! Loading: it turns a placed program into a list of kernels. All errors of a program are found here, so running it cannot fail.
 
 use crate::arena::{ALIGNMENT, Arena};
-use crate::kernels::exchange::Group;
 use crate::kernels::{self, Frame, Kernel};
 use crate::operands::{Moves, Operands, Source, count};
+use crate::ranks::Group;
 use crate::staging::Staging;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;

@@ -3,14 +3,13 @@
 use crate::DEVICE;
 use crate::arena::Arena;
 use crate::kernels::Frame;
-use crate::kernels::exchange::Group;
 use crate::load::Loaded;
-use crate::ranks::Peers;
+use crate::ranks::{Group, Peers};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::layout::channels_last_weights::Turned;
+use gpumem_core::memory::layout::shards::{Shard as TensorShard, Shards};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::memory::shards::{Shard as TensorShard, Shards};
 use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
 use gpumem_core::train::Shard;
 use gpumem_core::train::optim::{Optimizer, Sgd};

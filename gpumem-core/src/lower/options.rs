@@ -4,7 +4,8 @@ use crate::graph::{Graph, NodeId, RowId, Source};
 use crate::program::loss::{Compares, LossOptions, Over, Reduction, Weighting};
 use crate::program::{Criterion, Measure};
 use crate::shape::Shape;
-use crate::train::{Descent, Update};
+use crate::train::optim::{Optimizer, whole_states};
+use crate::train::{Descent, Shard, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -22,6 +23,10 @@ impl Options<'_> {
             return Err(LowerError::of_all("the network has no output"));
         }
         let Some(training) = self.training.filter(|training| training.descent.parts() > 1) else { return Ok(()) };
+        let ranks = training.descent.ranks;
+        if ranks.shards(Shard::Optimizer) && whole_states(training.moments).1 {
+            return Err(LowerError::of_all(&not_sharded(ranks.shard, "the optimizer")));
+        }
         let field = if training.descent.accumulates() { "micro_batches" } else { "ranks" };
         match training.loss.iter().find(|term| term.compares_samples()) {
             Some(term) => Err(LowerError { row: None, message: not_in_parts(term.measure.name(), field) }),
@@ -239,6 +244,16 @@ pub struct LowerError {
 pub fn not_in_parts(loss: &str, field: &str) -> String {
     alloc::format!(
         "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `{field}`, or use `checkpoint: Auto`"
+    )
+}
+
+/// Returns the message for an optimizer with states that do not have one entry for each element of a parameter.
+pub fn not_sharded(shard: Shard, optimizer: &str) -> String {
+    alloc::format!(
+        "`shard: {}` lets a rank update its part of a parameter, but {optimizer} does not treat each element by itself; choose one that does, as {}, or \
+         leave `shard` out",
+        shard.name(),
+        Optimizer::OF_ELEMENTS
     )
 }
 

@@ -24,7 +24,6 @@ pub mod place;
 pub mod plan;
 pub mod record;
 pub mod refusal;
-pub mod shards;
 pub mod tables;
 pub mod target_cards;
 

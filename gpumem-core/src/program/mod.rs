@@ -182,7 +182,7 @@ record! {
         /// Elements from one row to the next in 16-bit formats, or 0 if rows have no gaps in any format. `layout` takes it over once the
         /// format is known: see [`Program::lay_out`].
         pub pitch: u64,
-        /// How ranks keep it.
+        /// The elements that each rank has.
         pub sharding: Sharding,
         /// True if training changes it (parameters). A frozen one has no gradient, no optimizer state and no master copy.
         pub trained: bool,

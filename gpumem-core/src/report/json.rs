@@ -60,7 +60,7 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
 fn program(compiled: &Compiled<'_>, said: &str) -> String {
     let Compiled { budget, batch, .. } = compiled;
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
-    let lines = Line::shown(budget).map(|line| (line.name(), budget[line]));
+    let lines = budget.shown().map(|line| (line.name(), budget[line]));
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
     let (micro_batches, ranks) = (compiled.tables.micro_batches, compiled.tables.ranks);
     let parts = [("micro_batches", micro_batches), ("ranks", ranks.count)];

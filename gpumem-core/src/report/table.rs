@@ -91,7 +91,7 @@ fn recomputed(compiled: &Compiled<'_>) -> String {
 /// Returns the part of [`table`] about memory: the lines of the budget, the peak and the cards.
 pub fn needs(tables: &Tables<'_>, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
     let mut text = String::new();
-    for line in Line::shown(budget) {
+    for line in budget.shown() {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
         if line == Line::Activations && budget.workspace > 0 {
             text += &format!("  of which a workspace of at most {}\n", bytes(budget.workspace));

@@ -60,7 +60,7 @@ pub struct Ranks {
 }
 wire_struct!(Ranks { count, shard, bucket, channels, least_sharded });
 
-/// How a tensor is kept by ranks.
+/// The elements of a tensor that each rank has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharding {
     /// Each rank has all of it.
@@ -192,7 +192,7 @@ impl Ranks {
     }
 
     /// Returns the bytes of a card that the communication library takes besides arena and reserve, on one machine: 0 for one rank. They are a
-    /// bound, for the library is told how many channels it may use. `None` stands for a card of which only the memory size is known.
+    /// bound, since the library is limited to so many channels. `None` stands for a card of which only the memory size is known.
     pub const fn communication(self, card: Option<&Card>) -> u64 {
         if self.is_alone() {
             return 0;

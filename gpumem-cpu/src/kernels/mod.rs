@@ -7,7 +7,6 @@
 mod attention;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
-pub(crate) mod exchange;
 mod loss;
 pub(crate) mod matmul;
 mod movement;
@@ -70,8 +69,8 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::RestoreStatistics(first) => norm::statistics::restore(*first, operands),
         Action::Average => optimizer::average::average(operands),
         Action::AveragePiece(piece) => optimizer::average::average_piece(*piece, operands),
-        Action::Exchange(exchange) => exchange::begin(*exchange, operands),
-        Action::EndExchange(exchange) => exchange::end(*exchange, operands),
+        Action::Exchange(exchange) => movement::exchange::begin(*exchange, operands),
+        Action::EndExchange(exchange) => movement::exchange::end(*exchange, operands),
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod local;
 
 use gpumem_core::error::Error;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// The other ranks of a session, as one of them sees them.
 ///
@@ -42,3 +43,6 @@ pub(crate) fn own_of<T>(all: &[T], rank: u64, count: u64) -> &[T] {
     let length = all.len() / count.max(1) as usize;
     &all[rank as usize * length..][..length]
 }
+
+/// The other ranks of an exchange, and true if exchanges take place late.
+pub(crate) type Group = (Arc<dyn Peers>, bool);

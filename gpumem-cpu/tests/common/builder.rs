@@ -6,6 +6,7 @@ use gpumem_core::program::{Action, Class, Init, Layout, Operand, Operation, Part
 use gpumem_core::run::device::Job;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::train::ranks::Sharding;
 use gpumem_core::{Precision, Role};
 
 /// A program in the making.
@@ -41,6 +42,7 @@ impl Builder {
             once: 0,
             layout: Layout::DENSE,
             pitch: 0,
+            sharding: Sharding::Replicated,
             trained: class == Class::Parameter,
             init: Init::Constant(0.0),
             first: u32::MAX,

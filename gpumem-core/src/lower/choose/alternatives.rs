@@ -28,7 +28,7 @@ const MIXED: Precision = Precision::Mixed(Half::Bf16);
 /// The numbers of chunks that are tried. An eighth of the logits is little compared with most steps.
 const CHUNKS: [u64; 2] = [8, 32];
 
-/// How many times as many ranks are tried.
+/// Multiples of the number of ranks that are tried.
 const MORE_RANKS: [u64; 3] = [2, 4, 8];
 
 /// A step, and the changes that make it from the one that the user wrote.

@@ -7,7 +7,6 @@ pub(in crate::lower) mod recompute;
 pub(in crate::lower) mod recompute_norms;
 
 use crate::lower::draft::Draft;
-use crate::lower::emit::ranks;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::Rewritten;
 use crate::lower::sizes::Sizes;
@@ -43,7 +42,6 @@ pub(in crate::lower) fn schedule(
         _ => backward_order::in_default_order(rewritten, training)?,
     };
     offload::check(&training)?;
-    ranks::check(&training)?;
     let mut draft = match wanted {
         Schedule::Order(order) => recompute::in_order(draft, order)?,
         Schedule::Written | Schedule::LeastMemory(_) => recompute::groups(draft, &rewritten.graph)?,
@@ -65,6 +63,5 @@ pub(in crate::lower) fn search(
 ) -> Result<recompute::Search, LowerError> {
     let draft = backward_order::in_default_order(rewritten, training)?;
     offload::check(&training)?;
-    ranks::check(&training)?;
     recompute::searched(&draft, &rewritten.graph, &sizes.of_part(training.descent.parts()))
 }

@@ -2,3 +2,4 @@
 
 pub mod channels_last;
 pub mod channels_last_weights;
+pub mod shards;

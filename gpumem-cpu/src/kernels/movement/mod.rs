@@ -3,6 +3,7 @@
 pub(in crate::kernels) mod arg_max;
 pub(in crate::kernels) mod as_strided;
 pub(in crate::kernels) mod concat;
+pub(in crate::kernels) mod exchange;
 pub(in crate::kernels) mod expand;
 pub(in crate::kernels) mod gather;
 pub(in crate::kernels) mod interpolate;

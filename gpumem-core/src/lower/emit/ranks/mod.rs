@@ -11,34 +11,12 @@ mod buckets;
 mod gathers;
 mod norms;
 
-use crate::lower::options::{LowerError, Training};
+use crate::lower::options::Training;
 use crate::program::op::TrainingOnly;
 use crate::program::{Action, Class, Collective, Exchange, NO_ROW, Operand, Operation, Phase, Slot, Tensor, TensorId};
 use crate::train::Shard;
-use crate::train::optim::{Optimizer, whole_states};
 use crate::train::ranks::{Ranks, Sharding};
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
-
-/// Returns the message for an optimizer with states that do not have one entry for each element of a parameter.
-pub fn not_sharded(shard: Shard, optimizer: &str) -> String {
-    format!(
-        "`shard: {}` lets a rank update its part of a parameter, but {optimizer} does not treat each element by itself; choose one that does, as {}, or \
-         leave `shard` out",
-        shard.name(),
-        Optimizer::OF_ELEMENTS
-    )
-}
-
-/// Fails if a shard of a parameter cannot be updated on its own.
-pub(in crate::lower) fn check(training: &Training<'_>) -> Result<(), LowerError> {
-    let ranks = training.descent.ranks;
-    match ranks.shards(Shard::Optimizer) && whole_states(training.moments).1 {
-        true => Err(LowerError::of_all(&not_sharded(ranks.shard, "the optimizer"))),
-        false => Ok(()),
-    }
-}
 
 /// Adds the exchanges of a training step that several ranks share, and sets how they keep each tensor.
 pub(in crate::lower) fn exchange(

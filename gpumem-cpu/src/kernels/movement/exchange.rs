@@ -2,12 +2,11 @@
 //!
 //! An exchange takes place when it starts, or, late, when it is awaited. Both give the same bits, since nothing touches its tensors in between.
 
-use super::{Bound, kernel};
+use super::super::{Bound, kernel};
 use crate::operands::{Operands, Target};
 use crate::ranks::{Peers, own_of};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Collective, Exchange, Slot, StateWord};
-use std::sync::Arc;
 
 /// A tensor that is exchanged.
 enum Exchanged {
@@ -25,7 +24,7 @@ fn alone() -> Error {
 }
 
 /// Binds the start of an exchange. It takes place now, unless it is late.
-pub(super) fn begin(exchange: Exchange, operands: &mut Operands<'_>) -> Bound {
+pub(in crate::kernels) fn begin(exchange: Exchange, operands: &mut Operands<'_>) -> Bound {
     let (peers, is_late) = operands.peers().ok_or_else(alone)?;
     let mut all = bound(exchange, operands)?;
     kernel(move |_| {
@@ -42,7 +41,7 @@ pub(super) fn begin(exchange: Exchange, operands: &mut Operands<'_>) -> Bound {
 }
 
 /// Binds the wait for an exchange. A late one takes place now.
-pub(super) fn end(exchange: Exchange, operands: &mut Operands<'_>) -> Bound {
+pub(in crate::kernels) fn end(exchange: Exchange, operands: &mut Operands<'_>) -> Bound {
     let (peers, is_late) = operands.peers().ok_or_else(alone)?;
     let mut all = bound(exchange, operands)?;
     kernel(move |_| {
@@ -102,6 +101,3 @@ fn one(collective: Collective, exchanged: &mut Exchanged, peers: &dyn Peers) -> 
         _ => Err(alone()),
     }
 }
-
-/// The other ranks of an exchange, and true if exchanges take place late.
-pub(crate) type Group = (Arc<dyn Peers>, bool);
