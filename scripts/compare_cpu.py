@@ -111,7 +111,7 @@ class Contestant:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 def build(who):
