@@ -10,7 +10,7 @@ use crate::simd::dispatch;
 use pulp::{Simd, WithSimd, bytemuck};
 
 /// Vectors of a panel's row.
-const VECTORS: usize = 2;
+pub(crate) const VECTORS: usize = 2;
 
 /// A packed matrix of `depth` rows.
 #[derive(Clone, Copy)]
@@ -65,6 +65,18 @@ impl<'a> Packed<'a> {
             }
         }
         Packed { panels: room, depth, columns }
+    }
+
+    /// Returns one panel of `depth` rows, of which `columns` columns count.
+    pub(crate) fn panel(panel: &'a [f32], depth: usize, columns: usize) -> Packed<'a> {
+        Packed { panels: panel, depth, columns }
+    }
+
+    /// Computes `out (+)= a * self` on this thread, with the vectors of an instruction set for which the matrix was packed.
+    #[inline(always)]
+    pub(crate) fn multiply_with<S: Simd>(self, simd: S, out: MatrixMut<'_>, a: Matrix<'_>, accumulate: bool) {
+        assert!(out.width() == self.columns, "a product of another width");
+        Product { packed: self, first: 0, out, a, accumulate }.with_simd(simd);
     }
 
     /// Computes `out (+)= a * self` for the first `out.height()` rows of `a`, on all threads.

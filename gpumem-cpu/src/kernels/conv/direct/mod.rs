@@ -9,30 +9,41 @@
 //!
 //! So a run of positions is one vector load at any offset, also across the end of a row: the frame's rows are longer than the rows of positions, and
 //! sums between two rows are not stored. A frame is `kernel area / stride area` times smaller than the unfolded image, and is read from the cache.
-//! Sums of more than 512 terms are split, as in matrix products.
+//! Sums of more than 384 terms are split, as in matrix products.
+//!
+//! For many position channels, what a run of positions reads is first copied to a panel, as of a [packed matrix](crate::packed), without the gaps
+//! between rows. Each copied vector is read for all channels.
+
+mod sums;
+mod weights;
 
 use crate::kernels::movement::window::Window;
 use crate::matrix::MatrixMut;
 use crate::parallel::with_scratch;
 use crate::simd::dispatch;
-use pulp::{Simd, WithSimd};
 use std::ops::Range;
 use std::sync::Arc;
+use sums::{PANEL, Sum};
+use weights::Weigh;
 
 /// Floats of a frame, half of a common second cache.
 const FRAME: usize = 1 << 17;
+/// Floats of the frames that one sum over positions reads, at most.
+const FRAMES: usize = 1 << 18;
+/// The fewest positions over which a vector is summed before its numbers are added up, if there are so many. Those of three maps fit a first cache.
+const SUMMED: usize = 512;
 /// Positions of a row block, below which another block does not pay off.
 const POSITIONS: usize = 192;
 /// The fewest tasks into which an operation is split, if its shape allows.
 const TASKS: usize = 16;
-/// Terms that are summed before the sum is added to the others.
-pub(in crate::kernels) const TERMS: usize = 512;
+/// The most terms that are summed before the sum is added to the others. What 16 positions read for them fits a first cache of 32 KiB.
+pub(in crate::kernels) const TERMS: usize = 384;
 /// The most terms, whose table of offsets takes 4 MiB.
 const DEPTH: usize = 1 << 20;
 /// The most numbers of a vector. So many floats are read after the last plane of a frame.
 const LANES: usize = 16;
-/// The most vectors of a tile.
-const VECTORS: usize = 4;
+/// The fewest position channels for which panels are copied.
+const MANY: usize = 48;
 
 /// One axis of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -212,9 +223,11 @@ impl Direct {
     ) {
         self.sum_rows(
             &|first, out| {
-                with_scratch(self.frame_length(), |frame| {
+                let room = if out.height() < MANY { 0 } else { PANEL };
+                with_scratch(self.frame_length() + room, |scratch| {
+                    let (frame, room) = scratch.split_at_mut(self.frame_length());
                     self.fill(image, first, frame);
-                    dispatch(Sum { of: self, frame, weight, bias, out, add });
+                    dispatch(Sum { of: self, frame, weight, bias, out, add, room });
                 });
             },
             0,
@@ -251,220 +264,39 @@ impl Direct {
         }
     }
 
-    /// Adds to the gradient of the weight what one sample contributes: `out[p, term] (+)= sum over o of positions[p, o] * image`.
+    /// Adds to the gradient of the weight what some samples contribute: `out[p, term] (+)= sum over samples and o of positions[p, o] * image`.
     ///
-    /// `positions` and `out` have the rows of some position channels.
-    pub(in crate::kernels) fn weigh(&self, image: &[f32], positions: &[f32], out: &mut [f32], add: bool) {
-        let [tall, wide] = self.axes;
-        let channels = positions.len() / (tall.positions * wide.positions);
+    /// `of` returns a sample's image and its positions. These and `out` have the rows of some position channels.
+    pub(in crate::kernels) fn weigh<'d>(
+        &self,
+        samples: Range<usize>,
+        of: impl Fn(usize) -> [&'d [f32]; 2],
+        out: &mut [f32],
+        add: bool,
+    ) {
+        let (tall, each) = (self.axes[0], self.frame_length());
+        let channels = out.len() / self.depth();
         // Whole vectors, of which the last one's rest is zeros.
         let length = (self.rows * self.pitch).next_multiple_of(LANES);
-        with_scratch(self.frame_length() + channels * length, |scratch| {
-            let (frame, maps) = scratch.split_at_mut(self.frame_length());
-            for first in (0..tall.positions).step_by(self.rows) {
-                self.fill(image, first, frame);
-                self.spread(positions, first, maps.chunks_exact_mut(length));
-                dispatch(Weigh { of: self, frame, maps, length, out, add: add || first > 0 });
+        let blocks = tall.positions.div_ceil(self.rows);
+        let all = blocks * samples.len();
+        let group = SUMMED.div_ceil(length).min(FRAMES / each).max(1);
+        let group = all.div_ceil(all.div_ceil(group));
+        with_scratch(group * (each + channels * length), |scratch| {
+            let (frames, maps) = scratch.split_at_mut(group * each);
+            for start in (0..all).step_by(group) {
+                let numbers = start..all.min(start + group);
+                for ((at, frame), number) in frames.chunks_exact_mut(each).enumerate().zip(numbers.clone()) {
+                    let [image, positions] = of(samples.start + number / blocks);
+                    let first = number % blocks * self.rows;
+                    self.fill(image, first, frame);
+                    let maps = maps.chunks_exact_mut(group * length);
+                    self.spread(positions, first, maps.map(|map| &mut map[at * length..][..length]));
+                }
+                let frames = &frames[..numbers.len() * each];
+                dispatch(Weigh { of: self, frames, maps, group, length, out, add: add || start > 0 });
             }
         });
-    }
-}
-
-/// A block of position rows, and the frame that it reads.
-struct Sum<'a, 'o> {
-    of: &'a Direct,
-    frame: &'a [f32],
-    weight: &'a [f32],
-    bias: Option<&'a [f32]>,
-    out: MatrixMut<'o>,
-    add: bool,
-}
-
-impl WithSimd for Sum<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        // Sums, a row of vectors and a weight fill the registers.
-        let next = if S::REGISTER_COUNT >= 32 { self.channels::<S, 8, 3>(simd, 0) } else { 0 };
-        let next = self.channels::<S, 4, 3>(simd, next);
-        let next = self.channels::<S, 2, 4>(simd, next);
-        self.channels::<S, 1, 4>(simd, next);
-    }
-}
-
-impl Sum<'_, '_> {
-    /// Computes `R` position channels from `first` on, as long as there are so many, with `V` vectors at once, more than 2. Returns the next channel.
-    #[inline(always)]
-    fn channels<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, first: usize) -> usize {
-        let end = first + (self.out.height() - first) / R * R;
-        if first == end {
-            return end;
-        }
-        let (pitch, across) = (self.of.pitch, self.of.axes[1].positions);
-        let length = (self.out.width() / across - 1) * pitch + across;
-        let mut at = 0;
-        while at < length {
-            let vectors = match (length - at).div_ceil(S::F32_LANES) {
-                rest if rest >= V => V,
-                1 => 1,
-                _ => 2,
-            };
-            for channel in (first..end).step_by(R) {
-                match vectors {
-                    1 => self.tile::<S, R, 1>(simd, channel, at, length),
-                    2 => self.tile::<S, R, 2>(simd, channel, at, length),
-                    _ => self.tile::<S, R, V>(simd, channel, at, length),
-                }
-            }
-            at += vectors * S::F32_LANES;
-        }
-        end
-    }
-
-    /// Computes `R` channels from `first` on at `V` vectors of positions from `at` on.
-    #[inline(always)]
-    fn tile<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, first: usize, at: usize, length: usize) {
-        let depth = self.of.depth();
-        let weights: [&[f32]; R] = std::array::from_fn(|r| &self.weight[(first + r) * depth..][..depth]);
-        let mut all = [[simd.splat_f32s(0.0); V]; R];
-        for start in (0..depth).step_by(TERMS) {
-            let end = depth.min(start + TERMS);
-            let offsets = &self.of.offsets[start..end];
-            let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r][start..end]);
-            let sums = terms::<S, R, V>(simd, self.frame, offsets, weights, at);
-            for (all, sums) in all.iter_mut().zip(sums) {
-                for (all, sum) in all.iter_mut().zip(sums) {
-                    *all = simd.add_f32s(*all, sum);
-                }
-            }
-        }
-        let mut floats = [[0.0; VECTORS * LANES]; R];
-        for (floats, all) in floats.iter_mut().zip(&all) {
-            let (to, _) = S::as_mut_simd_f32s(floats);
-            to[..V].copy_from_slice(all);
-        }
-        self.store(first, at..length.min(at + V * S::F32_LANES), &floats);
-    }
-
-    /// Stores the sums of some channels at a run of positions, without those between two rows.
-    #[inline(always)]
-    fn store(&mut self, first: usize, run: Range<usize>, sums: &[[f32; VECTORS * LANES]]) {
-        let (pitch, across, add) = (self.of.pitch, self.of.axes[1].positions, self.add);
-        let mut at = run.start;
-        while at < run.end {
-            let (row, x) = (at / pitch, at % pitch);
-            if x >= across {
-                at = (row + 1) * pitch;
-                continue;
-            }
-            let count = (across - x).min(run.end - at);
-            for (channel, sums) in sums.iter().enumerate() {
-                let bias = self.bias.map_or(0.0, |bias| bias[first + channel]);
-                let sums = &sums[at - run.start..][..count];
-                let out = &mut self.out.row(first + channel)[row * across + x..][..count];
-                if add {
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum + bias);
-                } else {
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum + bias);
-                }
-            }
-            at += count;
-        }
-    }
-}
-
-/// Returns sums of weights times floats of a frame: `R` rows of weights, `V` vectors from `at` on.
-#[inline(always)]
-fn terms<S: Simd, const R: usize, const V: usize>(
-    simd: S,
-    frame: &[f32],
-    offsets: &[u32],
-    weights: [&[f32]; R],
-    at: usize,
-) -> [[S::f32s; V]; R] {
-    let mut sums = [[simd.splat_f32s(0.0); V]; R];
-    for (term, &offset) in offsets.iter().enumerate() {
-        let (columns, _) = S::as_simd_f32s(&frame[offset as usize + at..][..V * S::F32_LANES]);
-        let columns: [S::f32s; V] = std::array::from_fn(|v| columns[v]);
-        for (sums, weights) in sums.iter_mut().zip(&weights) {
-            let weight = simd.splat_f32s(weights[term]);
-            for (sum, column) in sums.iter_mut().zip(columns) {
-                *sum = simd.mul_add_e_f32s(weight, column, *sum);
-            }
-        }
-    }
-    sums
-}
-
-/// A block of position rows of one sample, and the gradient of the weight of some position channels.
-struct Weigh<'a> {
-    of: &'a Direct,
-    frame: &'a [f32],
-    /// The positions, in rows as long as those of the frame, with zeros between them. Each map has `length` floats.
-    maps: &'a [f32],
-    length: usize,
-    out: &'a mut [f32],
-    add: bool,
-}
-
-impl WithSimd for Weigh<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        // Sums, and a vector of each map.
-        let next = if S::REGISTER_COUNT >= 32 { self.channels::<S, 4, 6>(simd, 0) } else { 0 };
-        let next = self.channels::<S, 2, 4>(simd, next);
-        self.channels::<S, 1, 6>(simd, next);
-    }
-}
-
-impl Weigh<'_> {
-    /// Computes `R` position channels from `first` on, as long as there are so many, with `V` terms at once. Returns the next channel.
-    #[inline(always)]
-    fn channels<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, first: usize) -> usize {
-        let depth = self.of.depth();
-        let end = first + (self.out.len() / depth - first) / R * R;
-        for channel in (first..end).step_by(R) {
-            let mut term = 0;
-            while term + V <= depth {
-                self.tile::<S, R, V>(simd, channel, term);
-                term += V;
-            }
-            while term < depth {
-                self.tile::<S, R, 1>(simd, channel, term);
-                term += 1;
-            }
-        }
-        end
-    }
-
-    /// Computes `R` channels from `first` on and `V` terms from `term` on.
-    #[inline(always)]
-    fn tile<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, first: usize, term: usize) {
-        let &mut Weigh { of, frame, maps, length, .. } = self;
-        let (depth, offsets) = (of.depth(), &of.offsets[term..][..V]);
-        let columns: [&[S::f32s]; V] =
-            std::array::from_fn(|v| S::as_simd_f32s(&frame[offsets[v] as usize..][..length]).0);
-        let maps: [&[S::f32s]; R] = std::array::from_fn(|r| S::as_simd_f32s(&maps[(first + r) * length..][..length]).0);
-        let mut sums = [[simd.splat_f32s(0.0); V]; R];
-        for at in 0..length / S::F32_LANES {
-            let columns: [S::f32s; V] = std::array::from_fn(|v| columns[v][at]);
-            for (sums, map) in sums.iter_mut().zip(&maps) {
-                let map = map[at];
-                for (sum, column) in sums.iter_mut().zip(columns) {
-                    *sum = simd.mul_add_e_f32s(map, column, *sum);
-                }
-            }
-        }
-        for (r, sums) in sums.into_iter().enumerate() {
-            let out = &mut self.out[(first + r) * depth + term..][..V];
-            for (out, sum) in out.iter_mut().zip(sums) {
-                let sum = simd.reduce_sum_f32s(sum);
-                *out = if self.add { *out + sum } else { sum };
-            }
-        }
     }
 }
 
@@ -472,8 +304,8 @@ impl Weigh<'_> {
 mod tests {
     use super::*;
     use gpumem_core::program::ops;
-    use pulp::Scalar;
     use pulp::x86::{V3, V4};
+    use pulp::{Scalar, Simd};
 
     /// Position channels, of which each kind of tile has some.
     const CHANNELS: usize = 15;
@@ -482,8 +314,8 @@ mod tests {
         (0..count).map(|i| ((i * factor) % 2039) as f32 / 2039.0 - 0.4).collect()
     }
 
-    /// Returns gathered sums and the gradient of the weight, computed with the vectors of an instruction set.
-    fn sums<S: Simd>(simd: S) -> [Vec<f32>; 2] {
+    /// Returns gathered sums, those by panels, and the gradient of the weight, computed with the vectors of an instruction set.
+    fn sums<S: Simd>(simd: S) -> [Vec<f32>; 3] {
         let window = ops::Window { kernel_size: [3, 5], stride: [1, 2], padding: [1, 2], dilation: [1, 1] };
         let window = Window::new([[13, 37], [13, 19]], &window).unwrap();
         // So many tasks that all rows are one block.
@@ -494,13 +326,29 @@ mod tests {
         direct.fill(&image, 0, &mut frame);
         let mut gathered = numbers(CHANNELS * 13 * 19, 7);
         let length = (direct.rows * direct.pitch).next_multiple_of(LANES);
-        let mut maps = vec![f32::NAN; CHANNELS * length];
-        direct.spread(&gathered, 0, maps.chunks_exact_mut(length));
+        // Two blocks, of equal positions.
+        let mut maps = vec![f32::NAN; CHANNELS * 2 * length];
+        for at in 0..2 {
+            let maps = maps.chunks_exact_mut(2 * length).map(|map| &mut map[at * length..][..length]);
+            direct.spread(&gathered, 0, maps);
+        }
+        let frames = frame.repeat(2);
         let out = MatrixMut::new(&mut gathered, CHANNELS, 13 * 19, 13 * 19);
-        simd.vectorize(Sum { of: &direct, frame: &frame, weight: &weight, bias: None, out, add: true });
+        simd.vectorize(Sum { of: &direct, frame: &frame, weight: &weight, bias: None, out, add: true, room: &mut [] });
+        let mut copied = numbers(CHANNELS * 13 * 19, 7);
+        let (out, room) = (MatrixMut::new(&mut copied, CHANNELS, 13 * 19, 13 * 19), &mut vec![f32::NAN; PANEL][..]);
+        simd.vectorize(Sum { of: &direct, frame: &frame, weight: &weight, bias: None, out, add: true, room });
         let mut weighed = numbers(weight.len(), 3);
-        simd.vectorize(Weigh { of: &direct, frame: &frame, maps: &maps, length, out: &mut weighed, add: true });
-        [gathered, weighed]
+        simd.vectorize(Weigh {
+            of: &direct,
+            frames: &frames,
+            maps: &maps,
+            group: 2,
+            length,
+            out: &mut weighed,
+            add: true,
+        });
+        [gathered, copied, weighed]
     }
 
     #[test]
