@@ -41,7 +41,11 @@ const CARDS: [Card; 6] = [T4, A100_80GB, RTX_4090, H200, B200, RTX_5090];
 const REGISTERS: u32 = 65_536;
 
 /// Kernels that go through tensors from one end to the other: 16 bytes a thread, on every card, in whatever network.
-const STREAMING: [&str; 6] = ["chain", "normalize", "normalize_backward", "pointwise_backward", "sum", "sum_batch"];
+const STREAMING: [&str; 7] =
+    ["chain", "normalize", "normalize_backward", "normalize_gradients", "pointwise_backward", "sum", "sum_batch"];
+
+/// Kernels with a grid barrier of which a multiprocessor has one block. Of others it has two.
+const ALONE: [&str; 1] = ["normalize_gradients"];
 
 /// Kernels beside the products of the same files, which add up what is no product.
 const NO_PRODUCTS: [&str; 7] = [
@@ -102,6 +106,26 @@ fn cached(card: &Card, precision: Precision) -> Vec<Launch> {
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
 }
 
+/// Those of row norms where no blocks wait for each other.
+fn norms_apart<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
+    of_file::<N>((card, precision, batch), "normalize.cu", |setting| LaunchContext { multiprocessors: 0, ..setting })
+}
+
+/// Those of row norms of Llama's widths, of 512 tokens.
+fn wide_norms(card: &Card, precision: Precision) -> Vec<Launch> {
+    let mut graph = Graph::default();
+    let input = graph.input(graphs::numbers(&[512, 4096])).unwrap();
+    let output = graphs::chain(&mut graph, input, "RmsNorm | Linear(8192) | LayerNorm | Linear(8)");
+    let program = lower(&graph, &[output], &graphs::training(0)).unwrap();
+    let placed = place(&graphs::plan(&program, 1, precision)).unwrap();
+    let (major, minor) = card.compute_capability;
+    let own = own(1, precision, (i32::from(major), i32::from(minor)));
+    let setting = LaunchContext { library: true, multiprocessors: card.multiprocessors.unwrap_or(0), ..own };
+    let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
+    calls.filter_map(own).filter(|launch| launch.kernel.file == "normalize.cu").collect()
+}
+
 /// Products with weights in codes of Llama's sizes, of 512 tokens, forward and backward; the weight lies either way.
 fn coded(card: &Card, precision: Precision, coding: Coding) -> Vec<Launch> {
     let mut graph = Graph::default();
@@ -128,6 +152,8 @@ fn all_launches(card: &Card) -> Vec<Launch> {
         launches::<networks::ResNet50>(card, narrow, 256),
         launches::<networks::Gpt2>(card, narrow, 16),
         attention::<networks::Gpt2>(card, narrow, 16),
+        norms_apart::<networks::Gpt2>(card, narrow, 16),
+        wide_norms(card, narrow),
         launches::<networks::Vgg16>(card, narrow, 64),
         launches::<networks::UNet>(card, narrow, 16),
         transposes::<networks::UNet>(card, narrow, 16),
@@ -433,7 +459,7 @@ fn kernels_of_whole_networks() {
             let _ = writeln!(line, ", loads of {} bytes", code.widest);
             let is_narrow = STREAMING.contains(&entry) && code.widest < 16;
             // Such launches count on two blocks a multiprocessor, but those that multiply on Turing's tensor cores.
-            let is_together = kernels.iter().flatten().any(|(name, _)| *name == "TOGETHER");
+            let is_together = kernels.iter().flatten().any(|(name, _)| *name == "TOGETHER") && !ALONE.contains(&entry);
             let wanted = if is_together && !(has_tensor_cores && (major, minor) == (7, 5)) { 2 } else { 1 };
             if code.local > 0
                 || blocks < wanted

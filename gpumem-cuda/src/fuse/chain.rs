@@ -82,13 +82,13 @@ pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: Lau
     })
 }
 
-/// True if an operation is a sum with a branch that the chain so far would write for this sum only.
+/// True if an operation is a sum or dropout of a tensor that the chain so far would write for this operation only.
 ///
-/// Fusing that sum with a normalisation after it would save one read of the sum; the chain saves a write and a read of the branch.
+/// Fusing it with a normalisation after it would save one read of the sum; the chain saves a write and a read of that tensor.
 fn is_completed_by(placed: &Placed, chain: &Chain<'_>, at: usize) -> bool {
-    let Some((operation, Op::Sum(_), sum)) = forward_at(placed, at) else { return false };
-    let mut branches = operation.reads.iter().map(|it| it.tensor);
-    branches.any(|branch| chain.writes(branch) && (branch == sum || dies_by(placed, branch, at)))
+    let Some((operation, Op::Sum(_) | Op::Mask(_), output)) = forward_at(placed, at) else { return false };
+    let mut inputs = operation.reads.iter().map(|it| it.tensor);
+    inputs.any(|input| chain.writes(input) && (input == output || dies_by(placed, input, at)))
 }
 
 /// True if an operation is fused with one that is not elementwise, which saves more.

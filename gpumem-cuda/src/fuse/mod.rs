@@ -62,6 +62,7 @@ const PATTERNS: &[Pattern] = &[
     rectifier::convolution,
     rectifier::maxima,
     sum::sum,
+    sum::dropped,
     updates::checks,
     updates::squares,
     updates::statistics,

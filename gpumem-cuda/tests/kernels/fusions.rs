@@ -179,6 +179,96 @@ fn sum_and_layer_norm() {
     }
 }
 
+/// All samples share a branch, such as an embedding of positions, whichever of the two it is.
+#[test]
+fn sum_of_a_shared_branch_and_row_norm() {
+    let expected: &[(usize, &[&str])] = &[(2, &["normalize"])];
+    for (norm, dims) in [("LayerNorm", [7, 13]), ("RmsNorm", [6, 24]), ("LayerNorm(bias = false)", [3, 1032])] {
+        let build = |is_first: bool| {
+            move |graph: &mut Graph| {
+                let input = graph.input(numbers(&dims)).unwrap();
+                let positions = layer(graph, input, &format!("PositionEmbedding({})", dims[0]));
+                let branches = if is_first { [positions, input] } else { [input, positions] };
+                let sum = join(graph, &branches, "Add");
+                let y = chain(graph, sum, &format!("{norm} | Tanh"));
+                let product = join(graph, &[y, sum], "Mul");
+                // Otherwise the statistics may take the place of the branch.
+                join(graph, &[product, positions], "Add")
+            }
+        };
+        fuses(norm, 3, expected, build(false));
+        fuses(norm, 3, expected, build(true));
+        check_narrow(norm, 3, |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let positions = layer(graph, input, &format!("PositionEmbedding({})", dims[0]));
+            let sum = join(graph, &[input, positions], "Add");
+            let y = layer(graph, sum, norm);
+            join(graph, &[y, positions], "Add")
+        });
+    }
+}
+
+/// Dropout of one branch before the sum: of whole packs, in rows of a warp and of a block.
+#[test]
+fn dropout_sum_and_row_norm() {
+    const DROP: &[&str] = &["normalize_drop"];
+    for (norm, dims) in [("LayerNorm", [5, 36]), ("RmsNorm", [3, 24]), ("LayerNorm(bias = false)", [2, 1032])] {
+        let build = |graph: &mut Graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let x = chain(graph, input, "Softmax | Dropout(0.3)");
+            let sum = join(graph, &[input, x], "Add");
+            let y = layer(graph, sum, norm);
+            let x = chain(graph, y, "Softmax | Dropout(0.1)");
+            let sum = join(graph, &[x, sum], "Add");
+            chain(graph, sum, &format!("{norm} | Tanh"))
+        };
+        fuses(norm, 2, &[(3, DROP), (3, DROP)], build);
+        // Of two of them the rounding adds up.
+        check_narrow(norm, 2, |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let x = chain(graph, input, "Softmax | Dropout(0.3)");
+            let sum = join(graph, &[input, x], "Add");
+            layer(graph, sum, norm)
+        });
+    }
+    // A draw decides about elements of two rows.
+    fuses("single elements", 2, &[], |graph| {
+        let input = graph.input(numbers(&[5, 13])).unwrap();
+        let x = chain(graph, input, "Softmax | Dropout(0.3)");
+        let sum = join(graph, &[input, x], "Add");
+        chain(graph, sum, "LayerNorm | Tanh")
+    });
+    // A function before dropout would have to be written.
+    fuses("a chain", 2, &[], |graph| {
+        let input = graph.input(numbers(&[5, 36])).unwrap();
+        let x = chain(graph, input, "Softmax | Silu | Dropout(0.3)");
+        let sum = join(graph, &[input, x], "Add");
+        chain(graph, sum, "LayerNorm | Tanh")
+    });
+    fuses("what is left of dropout is read again", 2, &[(2, &["normalize"])], |graph| {
+        let input = graph.input(numbers(&[5, 36])).unwrap();
+        let x = chain(graph, input, "Softmax | Dropout(0.3)");
+        let sum = join(graph, &[input, x], "Add");
+        let y = layer(graph, sum, "LayerNorm");
+        join(graph, &[y, x], "Mul")
+    });
+}
+
+#[test]
+fn sum_and_rms_norm() {
+    for features in [13, 24, 1033] {
+        let build = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[3, features])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let sum = join(graph, &[input, x], "Add");
+            let y = chain(graph, sum, "RmsNorm | Tanh");
+            join(graph, &[y, sum], "Mul")
+        };
+        fuses("RmsNorm", 2, &[(2, &["normalize"])], build);
+        check_narrow("RmsNorm", 2, build);
+    }
+}
+
 #[test]
 fn convolution_and_rectifier() {
     // In tiles, element by element, with pixels in fours and singly.
@@ -247,12 +337,6 @@ fn other_readers_keep_operations_apart() {
         let x = layer(graph, sum, "LayerNorm");
         let sum = join(graph, &[x, x], "Add");
         layer(graph, sum, "LayerNorm")
-    });
-    fuses("a branch without a batch", 3, &[], |graph| {
-        let input = graph.input(numbers(&[7, 13])).unwrap();
-        let positions = layer(graph, input, "PositionEmbedding(7)");
-        let sum = join(graph, &[input, positions], "Add");
-        chain(graph, sum, "LayerNorm | Tanh")
     });
     // The rectifier cuts off the sum, not the normalised map; its gradient goes to both branches, so it is written.
     fuses("a rectifier of something else in the same place", 2, &[(3, FORWARD), (2, BACKWARD)], |graph| {

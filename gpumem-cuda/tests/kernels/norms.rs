@@ -1,12 +1,15 @@
-use crate::host::harness::graphs::{again, chain, join, layer, numbers};
-use crate::host::{Simulated, compare, harness, kernels_in, not_a_number, spread};
-use crate::{check, check_mixed, check_narrow, gradients};
-use gpumem_core::Precision;
+use crate::host::harness::graphs::{again, chain, join, layer, numbers, plan};
+use crate::host::{
+    CAPABILITY, FEW, Format, Products, Simulated, compare, harness, is_apart, kernels, kernels_in, not_a_number, spread,
+};
+use crate::{check, check_formats, check_mixed, check_narrow, gradients};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::memory::budget::Line;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Class, Program};
+use gpumem_core::program::{Class, Program, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::Kernel;
 
@@ -134,18 +137,144 @@ fn layer_norm_in_parts() {
     check_narrow("no bias", 2, along(&[301, 25], "LayerNorm(bias = false)"));
 }
 
+/// A card whose blocks do not wait for each other.
+const OLDER: Format = (Precision::F32, (7, 5));
+
+/// The kernels of row norms that a chain of layers launches in this format, each with its parts.
+fn row_norms(
+    dims: &'static [u64],
+    layers: &'static str,
+    batch: u64,
+    (precision, capability): Format,
+) -> Vec<(&'static str, String)> {
+    let mut graph = Graph::default();
+    let output = along(dims, layers)(&mut graph);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let placed = harness::compile(&program, batch);
+    let steps = Products::Own.steps(&placed, batch, (precision, capability), optimizer);
+    let all = kernels(&steps).into_iter().filter(|kernel| kernel.file == "normalize.cu");
+    all.map(|kernel| (kernel.entry, constant(std::slice::from_ref(&kernel), kernel.entry, "PARTS"))).collect()
+}
+
+/// The launches of a forward pass and of these gradients, each in parts.
+fn launches(backward: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let forward = ("normalize", "1");
+    [&[forward], backward].concat().into_iter().map(|(entry, parts)| (entry, parts.to_string())).collect()
+}
+
 #[test]
 fn all_gradients_of_layer_norm_in_one_pass() {
-    let kernels = entries(&[401, 36], "LayerNorm", 3);
-    for entry in ["normalize_backward", "normalize_sum"] {
-        assert_eq!(constant(&kernels, entry, "PARTS"), "37", "{entry}");
-    }
-    assert!(kernels.iter().all(|kernel| !["normalize_parameters", "normalize_input"].contains(&kernel.entry)));
+    let two = launches(&[("normalize_backward", "37"), ("normalize_sum", "37")]);
+    let one = launches(&[("normalize_gradients", "37")]);
+    let few = launches(&[("normalize_gradients", "2")]);
+    let parts = |format| row_norms(&[401, 36], "LayerNorm", 3, format).into_iter().map(in_one_part).collect::<Vec<_>>();
+    let in_one = |expected: Vec<_>| if is_apart() { two.clone() } else { expected };
+    assert_eq!(parts((Precision::F32, CAPABILITY)), in_one(one));
+    assert_eq!(parts((Precision::F32, FEW)), in_one(few));
+    assert_eq!(parts(OLDER), two);
     check("lanes without a pack", 3, along(&[401, 36], "LayerNorm"));
     check("several packs a lane", 1, along(&[67, 1020], "LayerNorm(bias = false)"));
     check("gradients of parameters added", 2, twice(&[33, 12], "LayerNorm"));
     check("gradients of the input added", 2, shared(&[33, 12], ["LayerNorm", "LayerNorm(bias = false)"]));
+    check("a mean square", 2, along(&[67, 20], "RmsNorm"));
     check_narrow("whole packs", 2, along(&[301, 264], "LayerNorm(bias = false)"));
+    for card in [FEW, OLDER.1] {
+        let formats = [(Precision::F32, card), (Precision::Bf16, card)].map(|format| (format, 0..1));
+        check_formats("on other cards", &formats, 2, along(&[301, 264], "LayerNorm"));
+    }
+}
+
+/// The forward pass has the parts of a division that it does not use.
+fn in_one_part((entry, parts): (&'static str, String)) -> (&'static str, String) {
+    (entry, if entry == "normalize" { "1".to_string() } else { parts })
+}
+
+/// Blocks take rows of more than 1024 elements in turns, if enough of them wait for each other.
+#[test]
+fn all_gradients_of_wide_rows_in_one_pass() {
+    let apart = launches(&[("normalize_parameters", "1"), ("normalize_input", "1")]);
+    let one = launches(&[("normalize_gradients", "2")]);
+    let found = |dims, format| row_norms(dims, "LayerNorm", 3, format).into_iter().map(in_one_part).collect::<Vec<_>>();
+    // Seven rows are enough for two multiprocessors, and not for 132.
+    assert_eq!(found(&[7, 1032], (Precision::F32, FEW)), if is_apart() { apart.clone() } else { one });
+    assert_eq!(found(&[7, 1032], (Precision::F32, CAPABILITY)), apart);
+    assert_eq!(found(&[7, 1032], OLDER), apart);
+    // Single elements, and more of them than a block has sums for.
+    assert_eq!(found(&[7, 1033], (Precision::F32, FEW)), apart);
+    assert_eq!(found(&[1, 8196], (Precision::F32, FEW)), apart);
+    let formats = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16)];
+    let formats = formats.map(|precision| ((precision, FEW), 0..3));
+    check_formats("lanes without a pack", &formats, 3, along(&[7, 1032], "LayerNorm"));
+    check_formats("several packs a thread", &formats[..1], 1, along(&[3, 4100], "LayerNorm"));
+    check_formats("a mean square", &formats[..2], 2, along(&[3, 1544], "RmsNorm"));
+    check_formats("gradients of parameters added", &formats[..2], 2, twice(&[3, 1032], "LayerNorm"));
+    let both = shared(&[3, 1032], ["LayerNorm", "LayerNorm(bias = false)"]);
+    check_formats("gradients of the input added", &formats[..2], 2, both);
+}
+
+/// The gradients that a step leaves on a card of so many multiprocessors.
+fn gradients_on(
+    multiprocessors: u32,
+    (norm, dims): (&'static str, &'static [u64]),
+    (precision, capability): Format,
+    change: impl Fn(&str, &str) -> String,
+) -> Vec<u32> {
+    const BATCH: u64 = 2;
+    let mut graph = Graph::default();
+    let output = twice(dims, norm)(&mut graph);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let compiled = plan(&program, BATCH, precision);
+    let placed = gpumem_core::memory::place::place(&compiled).unwrap();
+    let steps = Products::Own.steps_on(&placed, BATCH, (precision, capability), optimizer, multiprocessors);
+    let is_one = kernels(&steps).iter().any(|kernel| kernel.entry == "normalize_gradients");
+    assert_eq!(is_one, multiprocessors > 0, "{norm}");
+    let arena = compiled.budget[Line::Arena];
+    let mut simulated = Simulated::with_steps(placed, steps, BATCH, arena, precision, 0);
+    simulated.change(change);
+    for (id, tensor) in program.tensors.iter().enumerate() {
+        let count = tensor.elements(BATCH).unwrap() as usize;
+        match tensor.class {
+            Class::Input | Class::Target | Class::Parameter => simulated.write(id, &spread(count, id + 1)),
+            Class::State => {
+                let mut words = vec![0; count];
+                words[StateWord::LossScale as usize] = 1f32.to_bits();
+                simulated.write(id, &words);
+            }
+            _ => {}
+        }
+    }
+    simulated.step();
+    let kept = (0..program.tensors.len()).filter(|&id| program.tensors[id].class == Class::Gradient);
+    kept.flat_map(|id| simulated.read(id)).collect()
+}
+
+/// One launch adds up its parts in the order of the two launches that it replaces, and waits for all of them.
+#[test]
+fn gradients_of_row_norms_have_the_bits_of_two_launches() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() || is_apart() {
+        return;
+    }
+    let unchanged = |_: &str, text: &str| text.to_string();
+    for precision in [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::F16)] {
+        for norm in ["LayerNorm", "RmsNorm"] {
+            let of =
+                |multiprocessors| gradients_on(multiprocessors, (norm, &[83, 40]), (precision, CAPABILITY), unchanged);
+            let two = of(0);
+            let numbers: Vec<f32> = two.iter().map(|&bits| f32::from_bits(bits)).collect();
+            assert!(numbers.iter().all(|x| x.is_finite()) && numbers.iter().any(|x| *x != 0.0), "{numbers:?}");
+            assert_eq!(of(132), two, "{norm} in {precision:?}");
+        }
+    }
+    let (before, barrier) = ("gradients_of_part(dy, x, weight, saved, dx, partial);", "\n    wait_for_grid(state);");
+    let rushed = |_: &str, text: &str| text.replace(&format!("{before}{barrier}"), before);
+    let format = (Precision::F32, CAPABILITY);
+    let [right, wrong] = [
+        gradients_on(132, ("LayerNorm", &[83, 40]), format, unchanged),
+        gradients_on(132, ("LayerNorm", &[83, 40]), format, rushed),
+    ];
+    assert_ne!(wrong, right, "a deleted barrier is not seen");
 }
 
 #[test]

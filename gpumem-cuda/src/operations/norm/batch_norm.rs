@@ -44,7 +44,7 @@ pub(crate) struct Drop {
 impl Drop {
     /// Returns `launch` with dropout of the elements of `map`: the normalisation's own output or its gradient. Its input may be part of a larger
     /// map.
-    fn add_to(self, launch: Launch, context: &Context<'_>, map: TensorId) -> Launch {
+    pub(super) fn add_to(self, launch: Launch, context: &Context<'_>, map: TensorId) -> Launch {
         let kernel = with_parts(launch.kernel.clone(), context, map, context.count(map));
         let kernel = with_draws(kernel, "SCALE", self.p);
         Launch { kernel, ..launch }.with_numbers(vec![self.row])
