@@ -17,6 +17,8 @@ pub(crate) struct Card {
     pub(crate) capability: (i32, i32),
     /// Number of multiprocessors; 0 if the card does not take cooperative launches, which a grid barrier needs.
     pub(crate) multiprocessors: u32,
+    /// True if kernels may have a grid barrier, where the card takes cooperative launches.
+    pub(crate) barriers: bool,
     /// True if kernels can write to host memory.
     pub(crate) maps: bool,
     /// Cache of compiled kernels.
@@ -38,6 +40,11 @@ pub(crate) struct Card {
 }
 
 impl Card {
+    /// Returns the multiprocessors whose blocks may wait for each other; 0 if none may.
+    pub(crate) fn waiting(&self) -> u32 {
+        if self.barriers { self.multiprocessors } else { 0 }
+    }
+
     /// Returns the card's name.
     pub(crate) fn name(&self) -> Result<String, Error> {
         bind(&self.context)?;

@@ -65,6 +65,7 @@ impl Cuda {
             context,
             capability,
             multiprocessors,
+            barriers: true,
             maps,
             cache,
             library: true,
@@ -92,6 +93,12 @@ impl Cuda {
     pub fn with_cudnn(self, cudnn: bool) -> Cuda {
         let cudnn = cudnn && preflight::cudnn().is_some();
         Cuda { card: Card { cudnn, ..self.card }, ..self }
+    }
+
+    /// Returns this card with kernels whose blocks wait for each other, the default, or with a launch before and one after each such barrier, to
+    /// compare the two. A card without cooperative launches always has the latter.
+    pub fn with_grid_barriers(self, barriers: bool) -> Cuda {
+        Cuda { card: Card { barriers, ..self.card }, ..self }
     }
 
     /// Returns this card with algorithms of cuBLASLt and cuDNN chosen by their measured time: autotuning.

@@ -111,7 +111,7 @@ impl Session {
         let convolutions = if convolves { cudnn::Library::new(&stream, card.autotune)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
-        let multiprocessors = card.multiprocessors;
+        let multiprocessors = card.waiting();
         let setting = LaunchContext {
             batch,
             precision,

@@ -47,3 +47,23 @@ fn blocks_wait_for_each_other_if_all_of_them_run() {
         assert!((found - expected).abs() < 2e-2 * expected.abs(), "step {step}: {found}, {expected}");
     }
 }
+
+/// One launch of the gradients of each row norm becomes two, which leave the same bits.
+#[test]
+fn grid_barriers_can_be_switched_off() {
+    if !on_a_simulated_card("together::grid_barriers_can_be_switched_off", &[]) {
+        return;
+    }
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    let layers = "Linear(24) | LayerNorm | Linear(16) | RmsNorm | Flatten | Linear(5)";
+    for precision in [Precision::F32, Precision::Bf16] {
+        let job = job_of(&[40, 24], layers, optimizer, precision);
+        let device = Cuda::new(0).unwrap().with_library(false).with_cudnn(false);
+        let [(kernels, losses), (more, same)] = [true, false].map(|barriers| {
+            let mut card = load_on(&device.clone().with_grid_barriers(barriers), &job).unwrap();
+            let losses = losses_of_steps(&job, &mut card);
+            (card.kernels(), losses.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        });
+        assert_eq!((more, same), (kernels + 2, losses), "{precision:?}");
+    }
+}
