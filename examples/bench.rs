@@ -16,7 +16,10 @@
 //! `--profile FOLDER` measures each launch in place of the steps: a file `FOLDER/NETWORK.json` with the programs' launches, which library
 //! or kernel computes each and how, the nodes of graphs, the time of each launch of a training step beside the card's roof, and what
 //! the card says of itself. With `--own` the project's own kernels compute everything, and the file is `NETWORK-own.json`.
-//! With `--autotune` algorithms of the libraries are chosen by their time, and the file is `NETWORK-autotune.json`.
+//! With `--autotune` algorithms of the libraries are chosen by their time, and the file is `NETWORK-autotune.json`. With `--apart` no blocks of a
+//! kernel wait for each other, and the file is `NETWORK-apart.json`.
+//!
+//! `NETWORK-kept` recomputes nothing, and `resnet50-separate` has its 1x1 convolutions apart from their batch norms.
 //!
 //! A network that the device refuses has `refused` instead, one that fails `failed`; the others run all the same.
 
@@ -41,22 +44,28 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 resnet50! { ResNet50, Bf16 }
+resnet50! { ResNet50Kept, Bf16, checkpoint: None }
+resnet50! { ResNet50Separate, Bf16, conv_norm: Separate }
 resnet50! { ResNet50Mixed, Mixed(Bf16) }
 vgg16! { Vgg16, F32 }
 vgg16! { Vgg16Bf16, Bf16 }
 gpt2! { Gpt2, Bf16 }
+gpt2! { Gpt2Kept, Bf16, checkpoint: None }
 gpt2! { Gpt2Mixed, Mixed(Bf16) }
 
 /// A network by its name on the command line.
 type Case = (&'static str, fn(&Bench) -> Value);
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 10] = [
     ("digits", |bench| bench.run::<Digits>("digits", 10)),
     ("resnet50", |bench| bench.run::<ResNet50<256>>("resnet50", 1000)),
+    ("resnet50-kept", |bench| bench.run::<ResNet50Kept<256>>("resnet50-kept", 1000)),
+    ("resnet50-separate", |bench| bench.run::<ResNet50Separate<256>>("resnet50-separate", 1000)),
     ("resnet50-mixed", |bench| bench.run::<ResNet50Mixed<256>>("resnet50-mixed", 1000)),
     ("vgg16", |bench| bench.run::<Vgg16<64>>("vgg16", 1000)),
     ("vgg16-bf16", |bench| bench.run::<Vgg16Bf16<64>>("vgg16-bf16", 1000)),
     ("gpt2", |bench| bench.run::<Gpt2<16>>("gpt2", 50257)),
+    ("gpt2-kept", |bench| bench.run::<Gpt2Kept<16>>("gpt2-kept", 50257)),
     ("gpt2-mixed", |bench| bench.run::<Gpt2Mixed<16>>("gpt2-mixed", 50257)),
 ];
 
@@ -77,7 +86,7 @@ fn main() -> ExitCode {
 /// Whether no network failed.
 fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut warm_up, mut steps, mut seconds, mut chosen) = (5, 50, 30, Vec::new());
-    let (mut folder, mut own, mut autotune) = (None, false, false);
+    let (mut folder, mut own, mut autotune, mut apart) = (None, false, false, false);
     while let Some(argument) = arguments.next() {
         if argument == "--profile" {
             let given = arguments.next().filter(|given| !given.starts_with('-'));
@@ -94,6 +103,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
             "--seconds" => seconds = number()?,
             "--own" => own = true,
             "--autotune" => autotune = true,
+            "--apart" => apart = true,
             name => match CASES.iter().find(|(known, _)| *known == name) {
                 Some(case) => chosen.push(*case),
                 None => {
@@ -105,7 +115,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     }
     let before = smi::usage().map_or(0, |usage| usage.card);
     let card = Cuda::new(0)?;
-    let card = card.with_library(!own).with_cudnn(!own).with_autotuning(autotune);
+    let card = card.with_library(!own).with_cudnn(!own).with_autotuning(autotune).with_grid_barriers(!apart);
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
     // As many as PyTorch is given at least: caches and clocks settle in them.
@@ -114,6 +124,8 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
         "-own"
     } else if autotune {
         "-autotune"
+    } else if apart {
+        "-apart"
     } else {
         ""
     };

@@ -403,22 +403,24 @@ def compare(options):
     options.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * options.minutes
     given = ["--warm-up", str(options.warm_up), "--steps", str(options.steps), "--seconds", str(options.seconds)]
-    results = {"about": about(), "networks": {}}
-    for name in options.networks:
-        commands = {"ours": [str(options.bench), *given, name]}
-        own = [sys.executable, str(pathlib.Path(__file__).resolve()), "--case", name]
-        for mode in options.modes:
-            tuned = [str(options.bench), *given, "--autotune", name]
-            commands[mode] = tuned if mode == AUTOTUNE else [*own, "--mode", mode, *given]
-        found = results["networks"][name] = {}
-        for who, command in commands.items():
-            left = deadline - time.monotonic()
+    results = {"about": about(), "networks": {name: {} for name in options.networks}}
+    # All networks before the next column: where time runs out, no network is without what comes first.
+    for who in ["ours", *options.modes]:
+        for name in options.networks:
+            left, found = deadline - time.monotonic(), results["networks"][name]
             limit = min(left, options.limit)
-            found[who] = run(command, limit) if left > 10 else {"failed": "not run: no time left"}
+            found[who] = run(command(options.bench, who, name, given), limit) if left > 10 else {"failed": "not run: no time left"}
             print(f"{name}, {who}: {json.dumps(found[who])}", flush=True)
             save(options.out, results)
     print("\n" + markdown(results))
     return all("failed" not in found["ours"] for found in results["networks"].values())
+
+
+def command(bench, who, name, given):
+    """The process that measures one network: our program, or this one."""
+    if who in ("ours", AUTOTUNE):
+        return [str(bench), *given, *(["--autotune"] if who == AUTOTUNE else []), name]
+    return [sys.executable, str(pathlib.Path(__file__).resolve()), "--case", name, "--mode", who, *given]
 
 
 def about():

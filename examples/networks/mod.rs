@@ -1,14 +1,14 @@
 //! Networks that several programs use: the examples, the benchmark, and the tests that compare them with PyTorch's.
 //!
 //! The number format is part of a network's program, so each of these is a macro: `resnet50! { ResNet50, F32 }` declares
-//! `ResNet50<const BATCH: usize>`.
+//! `ResNet50<const BATCH: usize>`. Some take further settings of `TRAIN`: `resnet50! { Kept, F32, checkpoint: None }`.
 #![allow(dead_code, unused_macros, reason = "each program that includes this file uses some of it")]
 
 use gpumem::{HostShape, Tensor};
 
 /// torchvision's `resnet50`, trained as in its reference recipe.
 macro_rules! resnet50 {
-    ($name:ident, $precision:expr) => {
+    ($name:ident, $precision:expr $(, $setting:ident: $value:tt)*) => {
         gpumem::network! {
             /// torchvision's `resnet50`.
             pub struct $name<const BATCH: usize>;
@@ -18,6 +18,7 @@ macro_rules! resnet50 {
                 precision: $precision,
                 optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
                 loss: CrossEntropy,
+                $($setting: $value,)*
             };
 
             fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
@@ -83,7 +84,7 @@ macro_rules! vgg16 {
 
 /// GPT-2 small as nanoGPT writes it, without dropout.
 macro_rules! gpt2 {
-    ($name:ident, $precision:expr) => {
+    ($name:ident, $precision:expr $(, $setting:ident: $value:tt)*) => {
         gpumem::network! {
             /// GPT-2 small as nanoGPT writes it, without dropout.
             pub struct $name<const BATCH: usize>;
@@ -93,6 +94,7 @@ macro_rules! gpt2 {
                 precision: $precision,
                 optimizer: AdamW { lr: 6e-4, betas: (0.9, 0.95), weight_decay: 0.1 },
                 loss: CrossEntropy,
+                $($setting: $value,)*
             };
 
             fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {

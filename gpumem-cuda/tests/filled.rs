@@ -7,9 +7,12 @@ mod networks;
 mod planned;
 
 use gpumem::cards::{ALL, Card};
-use gpumem::{Half, Network, Precision};
+use gpumem::{Checkpoint, ConvNorm, Half, Network, Precision};
+use gpumem_core::lower::{Blueprint, Steps};
+use gpumem_core::memory::place::Placed;
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::program_calls::steps;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Call, Kernel};
@@ -17,13 +20,25 @@ use std::collections::BTreeSet;
 
 /// The kernels of a network's training step on a card, with libraries and without.
 fn kernels<N: Network>(card: &Card, precision: Precision, batch: u64) -> BTreeSet<Kernel> {
-    let mut all = BTreeSet::new();
-    for libraries in [true, false] {
+    let of = |libraries| {
         let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), libraries).unwrap();
-        let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
-        all.extend(calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }));
-    }
-    all
+        kernels_in(&placed, setting)
+    };
+    [true, false].into_iter().flat_map(of).collect()
+}
+
+/// Those of a step in bf16 with other settings than the network's, and with launches in place of grid barriers.
+fn variant<N: Network>(card: &Card, batch: u64, change: impl FnOnce(&mut Steps)) -> BTreeSet<Kernel> {
+    let change = |blueprint: &mut Blueprint| change(blueprint.training.as_mut().unwrap());
+    let planned = planned::training_with::<N>(card, Some(Precision::Bf16), Some(batch), true, change);
+    let (placed, setting, _) = planned.unwrap();
+    let apart = LaunchContext { multiprocessors: 0, ..setting };
+    [setting, apart].into_iter().flat_map(|setting| kernels_in(&placed, setting)).collect()
+}
+
+fn kernels_in(placed: &Placed, setting: LaunchContext) -> BTreeSet<Kernel> {
+    let calls = steps(placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }).collect()
 }
 
 /// Those of the networks of `examples/bench.rs`, at their batches.
@@ -37,6 +52,11 @@ fn all(card: &Card) -> BTreeSet<Kernel> {
         kernels::<networks::Vgg16>(card, narrow, 64),
         kernels::<networks::Gpt2>(card, narrow, 16),
         kernels::<networks::Gpt2>(card, mixed, 16),
+        variant::<networks::ResNet50>(card, 256, |_| {}),
+        variant::<networks::ResNet50>(card, 256, |training| training.checkpoint = Checkpoint::None),
+        variant::<networks::ResNet50>(card, 256, |training| training.conv_norm = ConvNorm::Separate),
+        variant::<networks::Gpt2>(card, 16, |_| {}),
+        variant::<networks::Gpt2>(card, 16, |training| training.checkpoint = Checkpoint::None),
     ];
     each.into_iter().flatten().collect()
 }
