@@ -34,11 +34,9 @@ pub(crate) fn check(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors
     match reading.batch.map(|_| reading.known_batch) {
         // Only const evaluation knows this batch, so a generated check compares it. A largest batch is chosen as a multiple.
         Some(None) if !reading.takes_largest => reading.split = Some(Place::of(value)),
-        Some(Some(batch)) if batch > 0 && !batch.is_multiple_of(parts) => {
-            // The check of ranks says what both need.
-            if reading.descent.ranks.is_alone() {
-                errors.add(Place::of(value), not_split::<128>(batch, parts).as_str());
-            }
+        // The check of ranks says what both need.
+        Some(Some(batch)) if batch > 0 && !batch.is_multiple_of(parts) && reading.descent.ranks.is_alone() => {
+            errors.add(Place::of(value), not_split::<128>(batch, parts).as_str());
         }
         _ => {}
     }
