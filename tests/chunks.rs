@@ -1,10 +1,16 @@
 //! `chunks` of `CrossEntropy`, as it is written in `TRAIN`: losses and parameters are those of whole logits.
 
+use gpumem::cards::RTX_3060;
 use gpumem::prelude::*;
 use gpumem::{Cpu, Line};
 
+/// Returns the bytes of an RTX 3060 but for an arena of this many.
+const fn all_but(arena: u64) -> u64 {
+    RTX_3060.usable() - RTX_3060.reserve() - arena
+}
+
 macro_rules! words {
-    ($name:ident, $chunks:literal, { $($settings:tt)* }) => {
+    ($name:ident, $chunks:tt, { $($settings:tt)* }) => {
         network! {
             pub struct $name;
 
@@ -25,6 +31,9 @@ words!(Whole, 1, { batch: 12 });
 words!(Chunked, 4, { batch: 12 });
 words!(InParts, 4, { batch: 12, micro_batches: 4, clip: GlobalNorm(100.0) });
 words!(Lean, 4, { batch: 12, checkpoint: Budget(0.97), offload: All });
+words!(Four, 4, { batch: 12, cards: [RTX_3060] });
+words!(Fitting, Auto, { batch: 12, cards: [RTX_3060], headroom: all_but(<Four as Network>::BUDGET.get(Line::Arena)) });
+words!(Roomy, Auto, { batch: 12, cards: [RTX_3060] });
 words!(Narrow, 4, { batch: 12, precision: Mixed(F16) });
 
 /// Losses of three steps and parameters after each, a validation loss and an output.
@@ -67,4 +76,17 @@ fn logits_are_not_there_at_once() {
     let arena = |budget: &gpumem::Budget| budget[Line::Arena];
     let logits = 12 * 6 * 300 * 4;
     assert!(arena(&Whole::BUDGET) - arena(&Chunked::BUDGET) > logits / 2);
+}
+
+/// Const evaluation takes the fewest chunks that fit the card, as it does with recompute levels, and says so.
+#[test]
+fn as_few_chunks_as_fit() {
+    assert_eq!(Fitting::BUDGET, Four::BUDGET);
+    assert_eq!(steps!(Fitting), steps!(Four), "the program is that of four chunks, to the bit");
+    let text = gpumem::report::table::<Fitting>();
+    assert!(text.contains("\nlogits: in 4 chunks; level 2 of "), "{text}");
+    assert!(gpumem::report::json::<Fitting>().contains("\"chunks\":4,"));
+    // With enough memory, logits are whole.
+    assert_eq!(steps!(Roomy), steps!(Whole));
+    assert!(!gpumem::report::table::<Roomy>().contains("logits"));
 }

@@ -40,6 +40,8 @@ pub struct Answer {
     pub largest_batch: Option<u64>,
     /// The longest cache that fits, in time steps. `None` unless the network keeps a cache.
     pub longest_cache: Option<u64>,
+    /// A change with which less is recomputed. `None` if there is none, or nothing is recomputed by choice.
+    pub cheaper: Option<Cheaper>,
 }
 
 impl Answer {
@@ -176,7 +178,8 @@ fn answer(step: &PlannedProgram, device: Device, aim: &[&'static Card], headroom
     let (budget, largest_batch) = step.within(aim, device, headroom)?;
     let total = step.total(budget, device);
     let longest_cache = step.longest_cache(aim, step.room(device, headroom));
-    of_step(step, device, (total, headroom), (largest_batch, longest_cache))
+    let cheaper = step.cheaper_within(aim, device, headroom)?;
+    Ok(Answer { cheaper, ..of_step(step, device, (total, headroom), (largest_batch, longest_cache))? })
 }
 
 /// Returns the answer for a step on a device, planned as the compiler did for the cards of the network.
@@ -184,7 +187,8 @@ fn as_written(step: &PlannedProgram, device: Device, headroom: u64) -> Result<An
     let (budget, largest_batch) = step.as_written(device, headroom)?;
     let total = step.total(budget, device);
     let longest_cache = step.longest_cache(&step.plan.cards, step.room(device, headroom));
-    of_step(step, device, (total, headroom), (largest_batch, longest_cache))
+    let cheaper = step.cheaper_as_written()?;
+    Ok(Answer { cheaper, ..of_step(step, device, (total, headroom), (largest_batch, longest_cache))? })
 }
 
 fn of_step(
@@ -210,6 +214,7 @@ fn of_step(
         headroom,
         largest_batch: Some(largest_batch),
         longest_cache,
+        cheaper: None,
     })
 }
 
@@ -270,6 +275,7 @@ fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Re
             headroom,
             largest_batch: None,
             longest_cache: None,
+            cheaper: None,
         });
     }
     Ok(answers)

@@ -6,7 +6,7 @@ use crate::options::Settings;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::budget::{Budget, Line};
-use gpumem_core::report::{Device, NotPlanned, Planned, Written};
+use gpumem_core::report::{Cheaper, Device, NotPlanned, Planned, Written};
 use gpumem_core::train::{Ranks, Shard, not_split_over_ranks};
 use std::borrow::Cow;
 
@@ -172,6 +172,21 @@ impl PlannedProgram {
     /// Returns the budget and the largest batch on a device, planned as the compiler did: see [`Planned::as_written`].
     pub fn as_written(&self, device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
         self.named(self.plan.as_written(device, headroom))
+    }
+
+    /// Returns a change with which less is recomputed: see [`Planned::cheaper_within`].
+    pub fn cheaper_within(
+        &self,
+        aim: &[&'static Card],
+        device: Device,
+        headroom: u64,
+    ) -> Result<Option<Cheaper>, Failure> {
+        self.named(self.plan.cheaper_within(aim, device, headroom))
+    }
+
+    /// Returns a change with which less is recomputed: see [`Planned::cheaper_as_written`].
+    pub fn cheaper_as_written(&self) -> Result<Option<Cheaper>, Failure> {
+        self.named(self.plan.cheaper_as_written())
     }
 
     /// Returns the longest cache that fits: see [`Planned::longest_cache`].

@@ -10,7 +10,9 @@ use gpumem_core::cards::RTX_3060;
 use gpumem_core::graph::{Graph, Lora};
 use gpumem_core::lower::{Blueprint, Sizes, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
-use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Slopes, Split, refusal_with};
+use gpumem_core::memory::refusal::{
+    InChunks, Leanest, Offloaded, Remedies, Remedy, Shared, Slopes, Split, refusal_with,
+};
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::number::{Coding, Half};
@@ -51,7 +53,7 @@ fn in_parts(blueprint: &Blueprint, parts: u64, batch: u64) -> u64 {
 /// What is found of a step with nothing in `lora`.
 fn found(blueprint: &Blueprint, program: &Program, batch: u64, room: u64) -> Vec<Remedy> {
     let remedies = blueprint.remedies(program, &setting(batch), room, &[]);
-    assert_eq!(remedies.without, None);
+    assert_eq!(remedies.leanest, None);
     let found: Vec<Remedy> = remedies.planned.into_iter().flatten().collect();
     assert!(found.iter().all(|remedy| remedy.arena <= room), "{found:?}");
     found
@@ -159,10 +161,11 @@ fn outputs_of_normalisations() {
     let levels = of(Checkpoint::Auto).trainings(&setting(24)).unwrap();
     assert_eq!((levels.len() as u64, arena(&levels[1], 24)), (leaner.number[1], less));
     // Some passes over maps, and no product.
-    assert!(leaner.more[0] == 0 && (1..200).contains(&leaner.more[1]), "{:?}", leaner.more);
+    let [flops, time] = leaner.more.unwrap();
+    assert!(flops == 0 && (1..200).contains(&time), "{flops}, {time}");
     let plain = of(Checkpoint::None).training_for(&setting(24)).unwrap().unwrap();
     let told = found(&of(Checkpoint::None), &plain, 24, less);
-    assert_eq!(told[0], Remedy { more: Some(leaner.more), ..Remedy::as_written(less) });
+    assert_eq!(told[0], Remedy { more: leaner.more, ..Remedy::as_written(less) });
     // Beyond that, what is told of either is the same level; of the one that makes them again, the time beyond that.
     let lean = of(Checkpoint::Norms).training_for(&setting(24)).unwrap().unwrap();
     let [beyond, of_lean] = [(Checkpoint::None, &plain), (Checkpoint::Norms, &lean)]
@@ -278,14 +281,38 @@ fn texts() {
     let abn = "InplaceAbn(activation_param = slope) for BatchNorm2d and LeakyRelu(slope)";
     let more = Remedy { more, ..in_place(Slopes::Written) };
     assert_eq!(lines(&[more]), [&format!("{abn} and {auto}"), precision, batch]);
-    let chunked = Remedy { chunks: Some(8), ..small };
+    let in_chunks = |time| Remedy { chunks: Some(InChunks { count: 8, time }), ..small };
+    let chunked = in_chunks(0);
     assert_eq!(lines(&[chunked, parts]), ["CrossEntropy { chunks: 8 }", "micro_batches: 2", precision, batch]);
+    let dear = "CrossEntropy { chunks: 8 } (about +2 % time)";
+    assert_eq!(lines(&[in_chunks(11)]), [dear, precision, batch]);
+    let with_auto = Remedy { more: recomputed.more, ..in_chunks(11) };
+    assert_eq!(lines(&[with_auto]), [&format!("{dear} and {auto}"), precision, batch]);
     assert_eq!(
         lines(&[Remedy { split, ..chunked }]),
         ["CrossEntropy { chunks: 8 } and micro_batches: 2", precision, batch]
     );
     let base = Remedy { base: Some(Coding::Nf4), ..small };
     assert_eq!(lines(&[base]), ["base = Nf4 in lora(..)", precision, batch]);
+}
+
+/// The changes that the refused step makes by itself: recomputation, chunks, or both.
+#[test]
+fn texts_of_the_leanest_step() {
+    let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
+    let line = |recomputes, chunks| {
+        let leanest = Some(Leanest { without: 20 << 30, recomputes, chunks });
+        let remedies = Remedies { leanest, ..Remedies::UNKNOWN };
+        let text = refusal_with("Chain", &STEP, &plan, &TargetCards::at(&[RTX_3060]), remedies).unwrap();
+        let begin = text.as_str().find(if recomputes { "  checkpoint " } else { "  chunks " }).unwrap();
+        text.as_str()[begin..].lines().next().unwrap().to_string()
+    };
+    let needs = gpumem_core::report::text::bytes((20 << 30) + RTX_3060.reserve());
+    let said = "  checkpoint    all that helps is computed a second time";
+    assert_eq!(line(true, 1), format!("{said}; without that it needs {needs}"));
+    assert_eq!(line(true, 8), format!("{said}, and logits are in 8 chunks; without both it needs {needs}"));
+    let said = "  chunks        logits are in 32 chunks, and more do not help";
+    assert_eq!(line(false, 32), format!("{said}; without that it needs {needs}"));
 }
 
 /// Where a batch is in parts, mixed precision is said where it was planned, and its bytes fit this card.
@@ -302,43 +329,6 @@ fn texts_of_a_batch_in_parts() {
     };
     assert_eq!(lines(Some(1 << 30)), "precision: Mixed(Bf16)");
     assert_eq!([lines(None), lines(Some(1 << 40))], ["precision: Bf16", "precision: Bf16"]);
-}
-
-/// A language model whose logits are most of a step, with this loss.
-fn words(loss: Vec<Term>) -> Blueprint {
-    let mut graph = Graph::default();
-    let input = graph.input(common::tokens(64)).unwrap();
-    let output = layers(&mut graph, input, "Embedding(400, 4) | Linear(8) | Tanh | LayerNorm | Linear(400)");
-    let (update, descent) = (Update::Fused, Descent::PLAIN);
-    let training =
-        Some(Steps { loss, moments: 0, update, checkpoint: Checkpoint::None, descent, conv_norm: ConvNorm::Fused });
-    Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
-}
-
-/// The fewest chunks of those that are tried come first, then what takes time; where that is not enough, both.
-#[test]
-fn logits_in_chunks() {
-    let of = |chunks| {
-        let options = LossOptions { chunks, ..LossOptions::DEFAULT };
-        words(vec![Term { options, ..Term::CROSS_ENTROPY }])
-    };
-    let arena_of = |chunks| arena(&of(chunks).training(Precision::F32).unwrap().unwrap(), 32);
-    let (blueprint, plain) = (of(1), of(1).training(Precision::F32).unwrap().unwrap());
-    let found = |room| found(&blueprint, &plain, 32, room);
-    assert!(arena_of(1) > 2 * arena_of(8) && arena_of(8) > arena_of(32));
-    for (chunks, room) in [(8, arena_of(1) - 1), (8, arena_of(8)), (32, arena_of(8) - 1), (32, arena_of(32))] {
-        let expected = Remedy { chunks: Some(chunks), ..Remedy::as_written(arena_of(chunks)) };
-        assert_eq!(found(room)[0], expected, "{room}");
-    }
-    assert!(found(arena_of(32) - 1).iter().all(|remedy| remedy.chunks.is_none() || remedy.split.is_some()));
-    // Those that are written stay, and so does what cannot be in chunks.
-    let program = of(2).training(Precision::F32).unwrap().unwrap();
-    let remedies = of(2).remedies(&program, &setting(32), arena_of(2) - 1, &[]);
-    assert!(remedies.planned.iter().flatten().all(|remedy| remedy.chunks.is_none()));
-    let twice = words(vec![Term::CROSS_ENTROPY, Term { target: 1, ..Term::CROSS_ENTROPY }]);
-    let program = twice.training(Precision::F32).unwrap().unwrap();
-    let remedies = twice.remedies(&program, &setting(32), arena(&program, 32) - 1, &[]);
-    assert!(remedies.planned.iter().flatten().all(|remedy| remedy.chunks.is_none()));
 }
 
 /// Wide layers, whose states are most of a step.

@@ -9,7 +9,7 @@ use gpumem_core::graph::{Graph, Lora, NodeId};
 use gpumem_core::lower::{Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Coding;
-use gpumem_core::program::loss::{LossOptions, Reduction};
+use gpumem_core::program::loss::{Chunks, LossOptions, Reduction};
 use gpumem_core::program::{Action, Class, Criterion, Program, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::train::{Clip, Descent, Offload};
@@ -111,7 +111,7 @@ impl Way {
     };
 
     fn terms(&self, middle: NodeId, chunks: u64) -> Vec<Term> {
-        let options = LossOptions { chunks, ..self.options.clone() };
+        let options = LossOptions { chunks: Chunks::Count(chunks), ..self.options.clone() };
         let term = Term { options, weight: 0.7, ..Term::CROSS_ENTROPY };
         let of_middle = || Term { from: Some(middle), weight: 0.3, ..Term::of(gpumem_core::program::Measure::Mean) };
         match self.other {

@@ -11,7 +11,7 @@ use gpumem_core::lower::{
     LowerError, Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order, unchunkable,
 };
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::loss::{Compares, LossOptions};
+use gpumem_core::program::loss::{Chunks, Compares, LossOptions};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Program, Slot, StateWord, Tensor};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::train::{Descent, Offload};
@@ -133,7 +133,7 @@ impl Net {
         let plain = LossOptions::DEFAULT;
         let (measure, and, options) = match MEASURES[measure] {
             Measure::CrossEntropy if shape.last() > 1 => {
-                let chunks = if more % 4 > 0 { 2 + (more % 2) as u64 } else { 1 };
+                let chunks = Chunks::Count(if more % 4 > 0 { 2 + (more % 2) as u64 } else { 1 });
                 let ignored = more.is_multiple_of(5).then_some(1);
                 (Measure::CrossEntropy, None, LossOptions { chunks, ignored, ..plain })
             }

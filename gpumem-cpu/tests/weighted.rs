@@ -5,7 +5,7 @@ mod harness;
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::Measure;
-use gpumem_core::program::loss::{LossOptions, Over, Reduction, Weighting};
+use gpumem_core::program::loss::{Chunks, LossOptions, Over, Reduction, Weighting};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_cpu::Cpu;
@@ -226,7 +226,7 @@ fn parts_and_chunks() {
     let input = graph.input(Type::numbers(Shape::new(&[6, 3]))).unwrap();
     let output = chain(&mut graph, input, "Tanh | Linear(5)");
     let run = |chunks: u64, weighting: Weighting| {
-        let options = LossOptions { weighting, chunks, ..LossOptions::DEFAULT };
+        let options = LossOptions { weighting, chunks: Chunks::Count(chunks), ..LossOptions::DEFAULT };
         let loss = &[Term { weights: Some(1), options, ..Term::of(Measure::CrossEntropy) }];
         let training = Training { input_gradient: false, ..training(loss) };
         let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();

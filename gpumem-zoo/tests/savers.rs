@@ -3,11 +3,14 @@
 
 mod pages;
 
-use gpumem::{Checkpoint, Half, Line, Network, Offload, Precision};
+use gpumem::cards::RTX_3060;
+use gpumem::{Checkpoint, Half, Line, Network, Offload, Precision, Train};
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Sizes, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::levels::budget_room;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
+use gpumem_core::program::loss::Chunks;
 use gpumem_core::program::{Action, Program, Slot};
 use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
@@ -48,9 +51,14 @@ fn leaner(blueprint: &Blueprint, setting: &Sizes, room: impl FnOnce(&Budget) -> 
     leaner.unwrap()
 }
 
+/// The time of what a level recomputes, in thousandths of the step.
+fn time(found: &Leaner) -> u64 {
+    found.more.unwrap()[1]
+}
+
 /// MiB, and hundredths of the step's time.
 fn with_time(found: &Leaner) -> String {
-    format!("{} (+{} %)", found.budget[Line::Arena] >> 20, found.more[1].div_ceil(10))
+    format!("{} (+{} %)", found.budget[Line::Arena] >> 20, time(found).div_ceil(10))
 }
 
 fn line<N: Network>(batch: u64) -> String {
@@ -90,7 +98,7 @@ fn line<N: Network>(batch: u64) -> String {
     // Where rectifiers already lie over what they rectify, there is nothing cheap left.
     assert!(cheap <= plain && plain <= keeping, "{}: {cheap} of {plain} of {keeping}", N::NAME);
     // Time is spent where memory is saved, and more of it for more.
-    assert!(0 < share.more[1] && share.more[1] <= leanest.more[1], "{}", N::NAME);
+    assert!(0 < time(&share) && time(&share) <= time(&leanest), "{}", N::NAME);
     let numbers = [plain >> 20, keeping >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
     format!(
         "| `{}`, {batch} | {numbers}{} | {} | {split} | {} | {} | {} | {} |\n",
@@ -123,7 +131,7 @@ fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> Strin
     let setting = setting(batch, precision);
     let with = |chunks| {
         let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Norms);
-        blueprint.training.as_mut().unwrap().loss[0].options.chunks = chunks;
+        blueprint.training.as_mut().unwrap().loss[0].options.chunks = Chunks::Count(chunks);
         blueprint
     };
     let mut whole = with(1).training(precision).unwrap().unwrap();
@@ -197,4 +205,36 @@ fn what_activations_in_host_memory_leave() {
     text += &parked::<ResNet50<1>>(64);
     text += &parked::<Gpt2<1>>(8);
     pages::check("../docs/guide/making-it-fit.md", "parked", &text);
+}
+
+/// GPT-2 small at batch 32 on a card of 12 GiB: with whole logits it has to recompute, and in chunks it need not.
+#[test]
+fn chunks_take_the_place_of_recomputation() {
+    let cards = [RTX_3060];
+    let target_cards = TargetCards::at(&cards);
+    let setting = Sizes::of(&target_cards, 32, Precision::Bf16, Train::DEFAULT.conv_workspace);
+    let room = target_cards.room();
+    let with = |checkpoint, chunks| {
+        let mut blueprint = blueprint::<Gpt2<1>>(Optimizer::AdamW(AdamW::DEFAULT), checkpoint);
+        blueprint.training.as_mut().unwrap().loss[0].options.chunks = chunks;
+        blueprint
+    };
+    let whole = with(Checkpoint::Norms, Chunks::WHOLE);
+    let plain = whole.training_for(&setting).unwrap().unwrap();
+    assert!(arena(&plain, &setting) > room);
+    let fitted = |checkpoint| leaner(&with(checkpoint, Chunks::Auto), &setting, |_| room);
+    for checkpoint in [Checkpoint::Norms, Checkpoint::Auto] {
+        let Leaner { chunks, more, fits, .. } = fitted(checkpoint);
+        println!("{checkpoint:?}: {chunks:?}, {more:?}");
+        assert!(fits && chunks.is_some(), "{checkpoint:?}");
+    }
+    let alone = leaner(&with(Checkpoint::Auto, Chunks::WHOLE), &setting, |_| room);
+    println!("recomputation alone: {:?}, fits: {}", alone.more, alone.fits);
+    let joint = fitted(Checkpoint::Auto);
+    let time_of = |found: &Leaner| found.chunks.map_or(0, |chunks| chunks.time) + found.more.map_or(0, |more| more[1]);
+    assert!(!alone.fits || time_of(&joint) < time_of(&alone));
+    // A refusal of the step as it is names them first.
+    let told = whole.remedies(&plain, &setting, room, &[]).planned[0].unwrap();
+    println!("{}", told.text().as_str());
+    assert!(told.chunks.is_some() && told.more.is_none(), "{told:?}");
 }

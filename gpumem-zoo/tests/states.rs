@@ -244,7 +244,7 @@ fn bytes_of_a_parameter() {
             gib(bytes),
             gib(budget[Line::Arena]),
             gib(leaner.budget[Line::Arena]),
-            leaner.more[1].div_ceil(10),
+            leaner.more.unwrap()[1].div_ceil(10),
         )
         .unwrap();
         budgets.push(budget);

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
 use crate::text::slug;
+use gpumem_core::report::Cheaper;
 use serde_json::{Value, json};
 
 /// The version of the JSON.
@@ -36,7 +37,13 @@ pub fn answer(answer: &Answer) -> Value {
         "over": over,
         "max_batch": answer.largest_batch,
         "max_cache": answer.longest_cache,
+        "cheaper": answer.cheaper.map(cheaper),
     })
+}
+
+/// Returns a change with which less is recomputed. Times are in thousandths of the step that saves everything.
+fn cheaper(Cheaper { with, now }: Cheaper) -> Value {
+    json!({ "change": with.text().as_str(), "time": with.time(), "time_now": now })
 }
 
 /// Returns a network without an answer.

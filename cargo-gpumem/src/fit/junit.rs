@@ -89,6 +89,7 @@ mod tests {
             headroom: 0,
             largest_batch: Some(70),
             longest_cache: None,
+            cheaper: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
 use crate::text::{bytes, name, table};
-use gpumem_core::report::Device;
+use gpumem_core::report::{Cheaper, Device};
 
 /// Returns a row for each answer, and after them what has none.
 pub fn text(found: &Answers) -> String {
@@ -58,7 +58,7 @@ fn without_answer(left_out: &[LeftOut]) -> String {
     format!("\n{}{advice}", table(&rows, &[]))
 }
 
-/// Returns notes on memory that the figure of a card does not include, once for each card.
+/// Returns notes on memory that the figure of a card does not include, once for each card, and on changes with which less is recomputed.
 fn notes(answers: &[Answer]) -> String {
     let mut notes = String::new();
     for answer in answers {
@@ -70,6 +70,13 @@ fn notes(answers: &[Answer]) -> String {
             if !notes.contains(&note) {
                 notes += &note;
             }
+        }
+    }
+    for answer in answers {
+        if let Some(Cheaper { with, now }) = answer.cheaper {
+            let (label, on, with) = (&answer.label, name(answer.device), with.text());
+            let now = now.div_ceil(10);
+            notes += &format!("{label} on {on}: +{now} % time by recomputation; cheaper with {}\n", with.as_str());
         }
     }
     if notes.is_empty() { notes } else { format!("\n{notes}") }

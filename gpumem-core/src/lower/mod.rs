@@ -29,7 +29,7 @@ mod stage;
 
 pub use choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 pub use choose::largest_batch::LargestFitted;
-pub use choose::level::{Choices, Fitted, Leaner};
+pub use choose::level::{Choices, ChosenStep, Fitted, Leaner};
 pub use emit::tables::{LayerLine, OwnedPaths, OwnedTables, layer_table, tables};
 pub use options::{LowerError, Options, Term, Training, not_in_parts, not_sharded};
 pub use rewrite::chunk_logits::{MOST_CHUNKS, unchunkable};

@@ -312,7 +312,7 @@ impl Wire for Criterion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::loss::Mining;
+    use crate::program::loss::{Chunks, Mining};
     use alloc::borrow::Cow;
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
             blank: 2,
             target_length: 3,
             zero_infinity: true,
-            chunks: 4,
+            chunks: Chunks::Count(4),
             swap: true,
             mining: Mining::Hardest,
             weighting: Weighting::Mask,

@@ -197,6 +197,28 @@ pub enum Reduction {
 }
 wire_enum!(Reduction { Mean, Sum, BatchMean });
 
+/// The number of chunks of time steps whose logits are computed one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    /// As many as this, from 1 on. With 1, all logits are in memory at once.
+    Count(u64),
+    /// As few as it takes to fit the cards. A program never has this value: lowering replaces it by a number.
+    Auto,
+}
+
+impl Chunks {
+    /// All logits at once.
+    pub const WHOLE: Chunks = Chunks::Count(1);
+
+    /// Returns the number of chunks of the step that is tried first: 1 for [`Chunks::Auto`].
+    pub const fn at_first(self) -> u64 {
+        match self {
+            Chunks::Count(count) => count,
+            Chunks::Auto => 1,
+        }
+    }
+}
+
 /// The options of a loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossOptions {
@@ -220,8 +242,8 @@ pub struct LossOptions {
     pub target_length: u64,
     /// True if an infinite loss is replaced by 0.
     pub zero_infinity: bool,
-    /// Number of chunks of time steps whose logits are computed one after another; 1 if all logits are in memory at once.
-    pub chunks: u64,
+    /// The chunks of time steps whose logits are computed one after another.
+    pub chunks: Chunks,
     /// True if the negative's distance from the positive replaces that from the anchor if it is less.
     pub swap: bool,
     /// The samples that the loss picks from the batch.
@@ -245,7 +267,7 @@ impl LossOptions {
         blank: 0,
         target_length: 0,
         zero_infinity: false,
-        chunks: 1,
+        chunks: Chunks::WHOLE,
         swap: false,
         mining: Mining::None,
         weighting: Weighting::None,

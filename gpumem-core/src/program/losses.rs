@@ -47,7 +47,7 @@ macro_rules! for_each_loss {
             ///   `targets: Probabilities`: targets are a number for each class, of the shape of the logits.
             ///   `chunks: 8`: training computes logits for an eighth of the time steps at a time, and their gradient overwrites them. That needs a
             ///   linear layer that computes the logits of a sequence, which nothing else reads. The loss does not change, and gradients change by
-            ///   rounding only, since that of the layer's weight is added up over the chunks.
+            ///   rounding only, since that of the layer's weight is added up over the chunks. `chunks: Auto` takes as few as fit the cards.
             ///
             /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`; with `chunks`, Liger Kernel's
             /// `LigerFusedLinearCrossEntropyLoss`.

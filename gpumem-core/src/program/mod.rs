@@ -508,6 +508,19 @@ impl Program {
         self.accumulators().chain(saved.filter(|_| self.descent.accumulates()))
     }
 
+    /// Returns the number of chunks in which logits are computed: the largest of all terms of the loss. 1 if all logits are in memory at once.
+    pub fn logit_chunks(&self) -> u64 {
+        let (mut most, mut count) = (1, 0);
+        for operation in &self.operations {
+            if let Action::Loss(Criterion { outer, whole, first, .. }) = &operation.action {
+                count = if *first == 0 { 0 } else { count };
+                count += u64::from(outer < whole);
+                most = most.max(count);
+            }
+        }
+        most
+    }
+
     /// Iterates over the tensors that share the activations' part of the arena, in the order of the plan's offsets.
     pub fn transients(&self) -> impl Iterator<Item = TensorId> + '_ {
         self.of_class(Class::Transient)

@@ -5,6 +5,7 @@ use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::memory::levels::Level;
 use crate::network::{LayerInfo, Network};
+use crate::program::Program;
 use crate::train::Train;
 use alloc::format;
 use alloc::string::String;
@@ -20,7 +21,7 @@ use alloc::vec::Vec;
 ///
 /// `checkpoint` of `train` describes recomputation: `level` of `levels`, `recomputed` operations, `extra_flops`, `extra_bytes_moved`, and
 /// `activations_without` it, `null` if there is no other level. `clip`, `null` without clipping, and `schedule` have a `name` and their
-/// numbers. With `offload`, `train` has `host`, bytes in host memory, `host_each_way`, bytes that a step copies from there and back, and
+/// numbers. `chunks` is the number of chunks of the logits, if there are several. With `offload`, `train` has `host`, bytes in host memory, `host_each_way`, bytes that a step copies from there and back, and
 /// `host_ms`, the least milliseconds of these copies at [`BUS_BYTES`](crate::memory::budget::BUS_BYTES).
 pub fn json<N: Network>() -> String {
     let layers: Vec<String> = N::LAYERS
@@ -66,11 +67,14 @@ fn program(compiled: &Compiled<'_>, said: &str) -> String {
     let parts = [("micro_batches", micro_batches), ("ranks", ranks.count)];
     let parts = parts.into_iter().filter(|&(_, parts)| parts > 1);
     let shard = if ranks.is_alone() { String::new() } else { format!(",\"shard\":{}", quoted(ranks.shard.name())) };
+    let chunks = Program::decode(compiled.program).map_or(1, |program| program.logit_chunks());
+    let chunks = Some(chunks).filter(|&chunks| chunks > 1).map(|chunks| ("chunks", chunks));
     let offloaded = [("host", budget.host), ("host_each_way", budget.fetched), ("host_ms", budget.bus_ms())];
     let offloaded = offloaded.into_iter().filter(|_| compiled.tables.has_host());
     let fields = others
         .into_iter()
         .chain(parts)
+        .chain(chunks)
         .chain(offloaded)
         .chain(lines)
         .map(|(name, value)| format!("\"{name}\":{value}"));

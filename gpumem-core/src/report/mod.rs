@@ -12,7 +12,7 @@ pub mod text;
 pub use json::json;
 pub use max_batch::Arenas;
 #[cfg(feature = "lower")]
-pub use planned::{Device, NotPlanned, Planned, Written};
+pub use planned::{Cheaper, Device, NotPlanned, Planned, Written};
 pub use recomputation::Recomputation;
 pub use roofline::roofline;
 pub use table::{needs, split, table};

@@ -3,8 +3,11 @@
 use super::Arenas;
 use super::max_batch::ByBatch;
 use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use crate::lower::{Blueprint, Cached, Choices, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
+use crate::lower::{
+    Blueprint, Cached, Choices, ChosenStep, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables,
+};
 use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
+use crate::memory::refusal::Remedy;
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
 use crate::program::Program;
@@ -138,6 +141,8 @@ pub struct Planned {
     budgets: RefCell<BTreeMap<u64, ByBatch>>,
     /// The programs between which memory decides, by that limit.
     choices: RefCell<BTreeMap<u64, Choices>>,
+    /// Those of the step with `chunks: Auto`, if it is not written there.
+    in_chunks: RefCell<BTreeMap<u64, Choices>>,
     /// Programs that memory has chosen, with their budgets.
     chosen: RefCell<Vec<Chosen>>,
 }
@@ -154,6 +159,32 @@ struct Chosen {
 
 /// The longest cache that is tried, in time steps.
 const MOST_STEPS: u64 = 1 << 40;
+
+/// A change that makes a step cheaper that recomputes what it has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cheaper {
+    /// The change, with its price.
+    pub with: Remedy,
+    /// The time that the step recomputes without it, in thousandths of the step that saves everything.
+    pub now: u64,
+}
+
+/// Returns the step for an arena of `room` bytes; `None` for a network that is not trained. `known` keeps what was found at the same scratch limit.
+fn step_within(
+    known: &RefCell<BTreeMap<u64, Choices>>,
+    blueprint: &Blueprint,
+    sizes: &Sizes,
+    room: u64,
+) -> Result<Option<ChosenStep>, NotPlanned> {
+    let mut known = known.borrow_mut();
+    if let Some(choices) = known.get(&sizes.workspaces.product) {
+        return Ok(Some(choices.step(room)?));
+    }
+    let Some(found) = blueprint.choices(sizes)? else { return Ok(None) };
+    let step = found.step(room)?;
+    known.insert(sizes.workspaces.product, found);
+    Ok(Some(step))
+}
 
 fn owned(cards: &[&Card]) -> Vec<Card> {
     cards.iter().copied().copied().collect()
@@ -205,6 +236,7 @@ impl Planned {
             infers,
             budgets: RefCell::default(),
             choices: RefCell::default(),
+            in_chunks: RefCell::default(),
             chosen: RefCell::default(),
         })
     }
@@ -336,14 +368,52 @@ impl Planned {
 
     /// Returns the program for an arena of `room` bytes.
     fn program_within(&self, sizes: &Sizes, room: u64) -> Result<Program, NotPlanned> {
-        let mut choices = self.choices.borrow_mut();
-        if let Some(known) = choices.get(&sizes.workspaces.product) {
-            return Ok(known.chosen(room)?);
+        let step = step_within(&self.choices, &self.blueprint, sizes, room)?;
+        Ok(step.map_or_else(|| self.program.clone(), |step| step.program))
+    }
+
+    /// Returns logits in chunks as a change that makes the step cheaper on a device, planned for the target cards `aim`: see [`Planned::within`].
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn cheaper_within(
+        &self,
+        aim: &[&'static Card],
+        device: Device,
+        headroom: u64,
+    ) -> Result<Option<Cheaper>, NotPlanned> {
+        let ranks = self.ranks();
+        self.cheaper(aim, if aim.is_empty() { device.room(headroom, ranks) } else { room(aim, headroom, ranks) })
+    }
+
+    /// Returns logits in chunks as a change that makes the step cheaper on the cards of the network: see [`Planned::as_written`].
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn cheaper_as_written(&self) -> Result<Option<Cheaper>, NotPlanned> {
+        self.cheaper(&self.cards, room(&self.cards, self.headroom, self.ranks()))
+    }
+
+    /// Returns logits in chunks as a change, if less is then recomputed in an arena of `room` bytes. `None` if nothing is recomputed by choice.
+    fn cheaper(&self, aim: &[&Card], room: u64) -> Result<Option<Cheaper>, NotPlanned> {
+        if !self.training || !self.blueprint.takes_what_fits() {
+            return Ok(None);
         }
-        let Some(found) = self.blueprint.choices(sizes)? else { return Ok(self.program.clone()) };
-        let program = found.chosen(room)?;
-        choices.insert(sizes.workspaces.product, found);
-        Ok(program)
+        let sizes = self.sizes(aim);
+        let Some(now) = step_within(&self.choices, &self.blueprint, &sizes, room)? else { return Ok(None) };
+        let Some(other) = self.blueprint.with_automatic_chunks().filter(|_| now.more.is_some()) else {
+            return Ok(None);
+        };
+        let Some(step) = step_within(&self.in_chunks, &other, &sizes, room)? else { return Ok(None) };
+        let tables = tables(&step.program);
+        let limited = tables.as_tables().with_workspaces(sizes.workspaces);
+        let budget = budget_at(&limited, self.batch, self.precision);
+        let arena = budget.map_err(|error| NotPlanned::Plan(self.batch, error))?[Line::Arena];
+        if step.chunks.is_none() || step.time() >= now.time() || arena > room {
+            return Ok(None);
+        }
+        let with = Remedy { chunks: step.chunks, more: step.more, ..Remedy::as_written(arena) };
+        Ok(Some(Cheaper { with, now: now.time() }))
     }
 
     /// Returns the arena bytes that any step with these parameters and saved tensors needs.
@@ -358,8 +428,8 @@ impl Planned {
         let lasting = lasting.map_err(|error| NotPlanned::Plan(self.batch, error))?;
         let sizes = self.sizes(&[]);
         let saved = match self.blueprint.checkpoint() {
-            Checkpoint::None | Checkpoint::Norms => sizes.saved(&self.program),
-            Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => 0,
+            Checkpoint::None | Checkpoint::Norms if !self.blueprint.decides() => sizes.saved(&self.program),
+            Checkpoint::None | Checkpoint::Norms | Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => 0,
         };
         Ok(lasting.saturating_sub(sizes.targets(&self.program)).saturating_add(saved))
     }

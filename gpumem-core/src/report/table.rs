@@ -6,7 +6,7 @@ use crate::memory::refusal::{Text, append_fitting_cards, append_peak};
 use crate::memory::tables::{Tables, size_of};
 use crate::network::Network;
 use crate::number::{Precision, Role};
-use crate::program::Part;
+use crate::program::{Part, Program};
 use crate::report::text::{bytes, count, percent};
 use crate::report::{Arenas, Recomputation};
 use crate::run::device::Device;
@@ -73,19 +73,24 @@ pub fn split(tables: &Tables<'_>) -> String {
     of(tables.ranks.count, "over", "ranks") + &of(tables.micro_batches, "in", "micro-batches")
 }
 
-/// Returns the line about recomputed operations; empty if there are none.
+/// Returns the lines about logits in chunks and about recomputed operations; empty if there are none.
 fn recomputed(compiled: &Compiled<'_>) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
-    if operations == 0 {
-        return String::new();
-    }
     let Level { number, count: levels, activations_without } = compiled.level;
     let without = match levels {
         1 => String::new(),
         _ => format!("; level {number} of {}, without it {} of activations", levels - 1, bytes(activations_without)),
     };
-    let multiplied = if flops > 0 { format!("{} FLOPs, ", count(flops)) } else { String::new() };
-    format!("computed again: {operations} operations, {multiplied}{} moved{without}\n", bytes(moved))
+    let chunks = Program::decode(compiled.program).map_or(1, |program| program.logit_chunks());
+    let mut text = String::new();
+    if chunks > 1 {
+        text += &format!("logits: in {chunks} chunks{}\n", if operations == 0 { &without } else { "" });
+    }
+    if operations > 0 {
+        let multiplied = if flops > 0 { format!("{} FLOPs, ", count(flops)) } else { String::new() };
+        text += &format!("computed again: {operations} operations, {multiplied}{} moved{without}\n", bytes(moved));
+    }
+    text
 }
 
 /// Returns the part of [`table`] about memory: the lines of the budget, the peak and the cards.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::cards::Card;
 use crate::number::Precision;
 use crate::program::encoding::{Reader, Wire, wire_enum};
-pub use crate::program::loss::{LossOptions, Mining, Reduction, Weighting};
+pub use crate::program::loss::{Chunks, LossOptions, Mining, Reduction, Weighting};
 pub use crate::program::losses::Loss;
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;

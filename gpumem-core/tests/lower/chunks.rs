@@ -6,14 +6,14 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{MOST_CHUNKS, Options, Term, Training, lower, unchunkable};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::number::Half;
-use gpumem_core::program::loss::LossOptions;
+use gpumem_core::program::loss::{Chunks, LossOptions};
 use gpumem_core::program::{Action, Measure, NO_ROW, Op, Operation, Pass, Phase, Program, Slot};
 use gpumem_core::report::roofline::{flops, traffic};
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Update};
 
 fn term(chunks: u64) -> Term {
-    Term { options: LossOptions { chunks, ..LossOptions::DEFAULT }, ..Term::CROSS_ENTROPY }
+    Term { options: LossOptions { chunks: Chunks::Count(chunks), ..LossOptions::DEFAULT }, ..Term::CROSS_ENTROPY }
 }
 
 /// A language model with a head of its own, or with its embedding's weight.

@@ -4,7 +4,7 @@ use crate::host::harness::graphs::{again, chain, numbers, tokens};
 use crate::host::{CAPABILITY, Format, compare_in, prepare};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};
-use gpumem_core::program::loss::{LossOptions, Reduction};
+use gpumem_core::program::loss::{Chunks, LossOptions, Reduction};
 use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Update};
@@ -41,7 +41,7 @@ fn compare(what: &str, loss: &[Term], formats: &[Format], parts: u64, (graph, ou
 }
 
 fn terms(options: LossOptions, chunks: u64) -> [Term; 1] {
-    [Term { weight: -0.3, options: LossOptions { chunks, ..options }, ..Term::CROSS_ENTROPY }]
+    [Term { weight: -0.3, options: LossOptions { chunks: Chunks::Count(chunks), ..options }, ..Term::CROSS_ENTROPY }]
 }
 
 /// Chunks of different sizes that one block goes through, and such that take many.

@@ -9,7 +9,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
-use gpumem_core::program::loss::{LossOptions, Mining, Over, Reduction, Weighting};
+use gpumem_core::program::loss::{Chunks, LossOptions, Mining, Over, Reduction, Weighting};
 use gpumem_core::program::{Class, Measure, StateWord, Tensor};
 use gpumem_core::shape::Shape;
 use gpumem_core::{Loss, Precision};
@@ -190,7 +190,7 @@ fn weights_in_16_bits_and_in_parts() {
         compare(&what, std::slice::from_ref(&one), Precision::Bf16, (&graph, values[0]), 3);
         let again = Term { weight: 0.3, target: 2, weights: Some(3), ..one.clone() };
         compare(&what, &[one.clone(), again], Precision::F16, (&graph, values[0]), 3);
-        let chunks = Term { options: LossOptions { chunks: 3, ..one.options.clone() }, ..one };
+        let chunks = Term { options: LossOptions { chunks: Chunks::Count(3), ..one.options.clone() }, ..one };
         let (training, optimizer) = gradients();
         let training = Training { loss: &[chunks], input_gradient: false, ..training };
         let case = (what.as_str(), &graph, values[0], training, 3, optimizer);

@@ -71,13 +71,13 @@ fn arena_name(planned: &Planned<'_>) -> Ident {
 pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs) -> Leveled {
     let names = Names { batch: source.declaration.batch.as_ref(), is_inside: true };
     let settings = settings(source, &all[0]);
-    let (target_cards, checkpoint) = (target_cards(&settings), quote!(#settings.checkpoint));
+    let (target_cards, checkpoint) = (target_cards(&settings), checkpoint(programs, &settings));
     let levels = quote!(__gpumem::__private::memory::levels);
     let first_plan = names.reference(&plan_name(&all[0]));
     let available = named("AVAILABLE");
     let mut items = TokenStream::new();
     for (level, planned) in all.iter().enumerate() {
-        items.extend(level_plan(&names, (all, level), &settings));
+        items.extend(level_plan(&names, (all, level), (&settings, &checkpoint)));
         if level == 0 {
             items.extend(quote! {
                 const #available: ::core::primitive::u64 = #levels::available(#first_plan, #checkpoint, &#target_cards);
@@ -108,7 +108,16 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
     items.extend(names.item(&format_ident!("__TRAINING"), &kind, &compiled));
     let runs = named("RUNS");
     items.extend(quote!(const #runs: ::core::primitive::bool = #is_packed;));
-    Leveled { items, check: check(source, all) }
+    Leveled { items, check: check(source, all, programs) }
+}
+
+/// Returns an expression for how memory decides. A step whose `chunks` alone is `Auto` takes what fits the cards, as one with `checkpoint: Auto`
+/// does.
+fn checkpoint(programs: &Programs, settings: &TokenStream) -> TokenStream {
+    match programs.blueprint.searches() {
+        true => quote!(#settings.checkpoint),
+        false => quote!(__gpumem::__private::Checkpoint::Auto),
+    }
 }
 
 /// Returns the numbers of the levels that are planned, the plain step's first.
@@ -117,13 +126,17 @@ fn numbers(programs: &Programs) -> impl Iterator<Item = u64> {
 }
 
 /// Returns the tables and the plan of a level.
-fn level_plan(names: &Names<'_>, (all, level): (&[Planned<'_>], usize), settings: &TokenStream) -> TokenStream {
+fn level_plan(
+    names: &Names<'_>,
+    (all, level): (&[Planned<'_>], usize),
+    (settings, checkpoint): (&TokenStream, &TokenStream),
+) -> TokenStream {
     let (planned, target_cards) = (&all[level], target_cards(settings));
     let (limited_name, transients) = (limited_name(planned), Literal::usize_unsuffixed(planned.transients));
     let (memory, tables) = (quote!(__gpumem::__private::memory), names.reference(&limited_name));
     let at = quote!(#tables, #settings.batch as ::core::primitive::u64, #settings.precision);
     let plan = if level == 0 {
-        quote!(#memory::levels::first::<#transients>(#at, #settings.checkpoint, &#target_cards))
+        quote!(#memory::levels::first::<#transients>(#at, #checkpoint, &#target_cards))
     } else {
         let (is_last, available) = (level + 1 == all.len(), names.value(&named("AVAILABLE")));
         let before = all[..level].iter().map(|planned| names.value(&arena_name(planned)));
@@ -140,7 +153,7 @@ fn plan_name(planned: &Planned<'_>) -> Ident {
 }
 
 /// Returns the check of the level that runs. The last level names alternatives, and must be within the share that `Budget` gives.
-fn check(source: &Source, all: &[Planned<'_>]) -> TokenStream {
+fn check(source: &Source, all: &[Planned<'_>], programs: &Programs) -> TokenStream {
     let names = Names { batch: source.declaration.batch.as_ref(), is_inside: false };
     let place = refusal_place(source, all[0].reading);
     let settings = settings(source, &all[0]);
@@ -160,7 +173,7 @@ fn check(source: &Source, all: &[Planned<'_>]) -> TokenStream {
             quote!(#name, #settings.checkpoint, #without, #plan, &#target_cards),
             place,
         );
-        let remedies = known(&planned.remedies, Some(quote!((#first).arena())));
+        let remedies = known(&planned.remedies, Some((programs, quote!((#first).arena()))));
         let check =
             called_at(quote!(#memory::refusal::check_with::<#transients>), quote!(#arguments, #remedies), place);
         let [arena, available] = [arena_name(planned), named("AVAILABLE")].map(|name| names.value(&name));

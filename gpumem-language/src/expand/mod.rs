@@ -39,7 +39,6 @@ use crate::settings::reading::Reading;
 use crate::settings::steps::function;
 use crate::syntax::{Constant, Declaration, Facade, Place, Settings, Source};
 use blueprint::{blueprints, check_cache, check_inputs, copy_settled};
-use gpumem_core::Checkpoint;
 use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Term};
 use gpumem_core::memory::levels::available_within;
@@ -186,7 +185,7 @@ type Trainings = (Option<Program>, Vec<(u64, Program)>, u64, Vec<PackedRanges>);
 /// If all sizes are literals, the macro chooses, and at most one program remains besides the plain step.
 fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Known>) -> Result<Trainings, LowerError> {
     let checkpoint = blueprint.checkpoint();
-    let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
+    let known = known.filter(|_| blueprint.decides());
     if let Some(&Known { setting, room }) = known
         && let Some(fitted) = blueprint.fitted(&setting, |budget| available_within(checkpoint, budget, room))?
     {

@@ -1,25 +1,37 @@
 //! Writes the alternatives of a refused step as an expression.
 
-use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Slopes, Split};
+use super::Programs;
+use gpumem_core::memory::refusal::{InChunks, Offloaded, Remedies, Remedy, Shared, Slopes, Split};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
 /// Returns an expression for the alternatives of a refused step.
 ///
-/// `without` is an expression for the arena bytes without recomputation. It is given if the refused step is the one that recomputes most.
-pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenStream {
+/// `leanest` is given if the refused step is the last of several: its programs, and an expression for the arena bytes of the first.
+pub(super) fn known(remedies: &Remedies, leanest: Option<(&Programs, TokenStream)>) -> TokenStream {
     let planned = remedies.planned.iter().map(|remedy| optional(remedy.as_ref().map(remedy_of)));
-    let without = optional(without);
+    let leanest = optional(leanest.map(|(programs, without)| leanest_of(programs, &without)));
     let mixed = optional(remedies.mixed.map(|arena| quote!(#arena)));
     quote! {
-        __gpumem::__private::memory::refusal::Remedies { without: #without, planned: [#(#planned),*], mixed: #mixed }
+        __gpumem::__private::memory::refusal::Remedies { leanest: #leanest, planned: [#(#planned),*], mixed: #mixed }
+    }
+}
+
+fn leanest_of(programs: &Programs, without: &TokenStream) -> TokenStream {
+    let recomputes = programs.blueprint.searches();
+    // A number that is written is no change.
+    let last = programs.levels.last().filter(|_| programs.blueprint.chunks_automatically());
+    let chunks = last.map_or(1, |(_, program)| program.logit_chunks());
+    quote! {
+        __gpumem::__private::memory::refusal::Leanest { without: #without, recomputes: #recomputes, chunks: #chunks }
     }
 }
 
 fn remedy_of(remedy: &Remedy) -> TokenStream {
     let refusal = quote!(__gpumem::__private::memory::refusal);
     let &Remedy { arena, in_place, chunks, split, base, offload, shared, more } = remedy;
-    let chunks = optional(chunks.map(|chunks| quote!(#chunks)));
+    let chunks =
+        optional(chunks.map(|InChunks { count, time }| quote!(#refusal::InChunks { count: #count, time: #time })));
     let in_place = optional(in_place.map(|slopes| match slopes {
         Slopes::Default => quote!(#refusal::Slopes::Default),
         Slopes::Written => quote!(#refusal::Slopes::Written),

@@ -4,7 +4,6 @@ use super::Readings;
 use super::assumed_sizes::nominal;
 use crate::settings::cards::{target_cards, with_environment};
 use crate::settings::reading::Reading;
-use gpumem_core::Checkpoint;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
 use gpumem_core::memory::target_cards::Environment;
 
@@ -36,7 +35,7 @@ pub(super) struct Found {
 /// one sample fits.
 pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
     let Some(reading) = readings.train().filter(|reading| reading.takes_largest) else { return Ok(None) };
-    if !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
+    if !blueprint.decides() {
         return Ok(None);
     }
     // If no card is named, there is no limit and so no largest batch.
@@ -53,7 +52,7 @@ pub(crate) fn largest_batch(
     blueprint: &Blueprint,
     room: u64,
 ) -> Result<Option<u64>, LowerError> {
-    if !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
+    if !blueprint.decides() {
         return Ok(None);
     }
     let found = blueprint.largest_fitted(&nominal(readings), room)?;
@@ -155,6 +154,28 @@ mod tests {
         assert!(arena(0) > room && arena(1) <= room, "{} and {} of {room}", arena(0), arena(1));
         let more = batch + batch / 8 + 1;
         assert!(lower_bound_at(&tables[1], more, Precision::F32).unwrap() > room, "{more} fits, too");
+    }
+
+    /// With known sizes the macro takes the fewest chunks that fit. Otherwise const evaluation chooses among programs with more and more of them.
+    #[test]
+    fn chunks_are_chosen_among_programs() {
+        let expanded = |chunks: &str, others: &str| {
+            let network = format!(
+                "pub struct Net;
+                const TRAIN: Train =
+                    Train {{ batch: 64, loss: CrossEntropy {{ chunks: {chunks} }}, cards: [RTX_3060], {others} }};
+                fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50000> {{ [Embedding(50000, 8), Linear(50000)] }}"
+            );
+            let counts = programs(&flat(crate::network(network.parse().unwrap())));
+            counts.iter().map(Program::logit_chunks).collect::<Vec<u64>>()
+        };
+        assert_eq!(expanded("8", ""), [8]);
+        assert_eq!(expanded("Auto", ""), [1, 2]);
+        assert_eq!(expanded("Auto", "headroom: gib(9.0)"), [1, 8]);
+        let all = expanded("Auto", "headroom: HEADROOM");
+        assert!(all[..4] == [1, 2, 4, 8] && all.is_sorted(), "{all:?}");
+        // A card with enough memory has whole logits.
+        assert_eq!(expanded("Auto", "precision: Bf16"), [1]);
     }
 
     /// Const evaluation searches the batch if the macro does not know the numbers.

@@ -349,6 +349,7 @@ fn chunks_of_logits() {
     for (chunks, others, head) in [
         ("1", "", "Linear(5), Tanh"),
         ("4", "", "Linear(5)"),
+        ("Auto", "", "Linear(5)"),
         ("9", " + 0.1 * Mean(from = hidden)", "tap(hidden), Linear(5, bias = false)"),
     ] {
         sound(&with(chunks, others, head));
@@ -357,18 +358,16 @@ fn chunks_of_logits() {
         "struct Net; const TRAIN: Train = Train { batch: 2, loss: CrossEntropy { chunks: 3, ignore_index: -100 } };
          fn forward(x: Tokens<9>) -> TokenLogits<9, 5> { let w = Embedding(5, 4); [w, LayerNorm, Tied(w)] }",
     );
+    let literal = "`chunks` changes the program, so it must be `Auto` or a literal, as `chunks: 8`";
+    let linear = "`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but `LayerNorm` makes them; remove `chunks`";
     for (chunks, others, head, place, message) in [
         ("0", "", "Linear(5)", "0", "`chunks` is at least 1"),
-        ("N", "", "Linear(5)", "N", "`chunks` changes the program, so it must be a literal, as `chunks: 8`"),
-        ("-2", "", "Linear(5)", "-2", "`chunks` changes the program, so it must be a literal, as `chunks: 8`"),
+        ("N", "", "Linear(5)", "N", literal),
+        ("-2", "", "Linear(5)", "-2", literal),
+        ("auto", "", "Linear(5)", "auto", literal),
+        ("Auto", "", "Linear(5), LayerNorm", "Auto", linear),
+        ("3", "", "Linear(5), LayerNorm", "3", linear),
         ("10", "", "Linear(5)", "10", "9 steps are no 10 chunks; write `chunks: 9` or fewer"),
-        (
-            "3",
-            "",
-            "Linear(5), LayerNorm",
-            "3",
-            "`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but `LayerNorm` makes them; remove `chunks`",
-        ),
         (
             "3",
             " + 0.5 * CrossEntropy { label_smoothing: 0.1 }",

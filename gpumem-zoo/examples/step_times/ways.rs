@@ -111,7 +111,7 @@ fn leaner(
     room: impl FnOnce(&Budget) -> u64,
 ) -> Result<(Program, Option<u64>), Failure> {
     let Fitted { plain, leaner, .. } = blueprint.fitted(setting, room).map_err(said)?.ok_or("nothing is trained")?;
-    Ok(leaner.map_or((plain, None), |leaner| (leaner.program, Some(leaner.more[1]))))
+    Ok(leaner.map_or((plain, None), |leaner| (leaner.program, leaner.more.map(|[_, time]| time))))
 }
 
 /// Plans a program as the compiler does.

@@ -8,7 +8,7 @@ use crate::graph::{RowId, Source};
 use crate::lower::choose::level::{Fitting, budget};
 use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
-use crate::lower::{Blueprint, OwnedTables, Sizes, Term, tables, unchunkable};
+use crate::lower::{Blueprint, ChosenStep, OwnedTables, Sizes, Term, tables};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Shared, Split};
 use crate::memory::tables::Tables;
@@ -25,9 +25,6 @@ const ENOUGH: usize = 2;
 /// The precision that is suggested first for a step in f32.
 const MIXED: Precision = Precision::Mixed(Half::Bf16);
 
-/// The numbers of chunks that are tried. An eighth of the logits is little compared with most steps.
-const CHUNKS: [u64; 2] = [8, 32];
-
 /// Multiples of the number of ranks that are tried.
 const MORE_RANKS: [u64; 3] = [2, 4, 8];
 
@@ -38,6 +35,8 @@ struct Variant {
     remedy: Remedy,
     /// True if it recomputes as much as it takes to fit.
     recomputes: bool,
+    /// True if `chunks: Auto` is a change, so that the alternative names the number of chunks.
+    chunks: bool,
     /// Tables that say what lives outside of the step, with a batch that is not split further.
     tables: OwnedTables,
 }
@@ -47,7 +46,8 @@ impl Variant {
         Variant {
             blueprint: blueprint.clone(),
             remedy: Remedy::as_written(0),
-            recomputes: blueprint.takes_what_fits(),
+            recomputes: blueprint.checkpoint() == Checkpoint::Auto,
+            chunks: false,
             tables,
         }
     }
@@ -58,24 +58,13 @@ impl Variant {
         let mut blueprint = Blueprint { graph, ..self.blueprint.clone() };
         blueprint.move_ends(&places);
         let remedy = Remedy { in_place: Some(slopes), ..self.remedy };
-        Some(Variant { blueprint, remedy, recomputes: self.recomputes, tables: self.tables.clone() })
+        Some(Variant { blueprint, remedy, ..self.clone() })
     }
 
-    /// Returns the step with logits in chunks. `None` if no loss can have chunks, or all that can set `chunks` already.
-    fn chunked(&self, chunks: u64) -> Option<Variant> {
-        let mut other = self.clone();
-        let Blueprint { graph, outputs, training, .. } = &mut other.blueprint;
-        let loss = &mut training.as_mut()?.loss;
-        let whole: Vec<usize> = (0..loss.len()).filter(|&term| loss[term].options.chunks == 1).collect();
-        for &term in &whole {
-            loss[term].options.chunks = chunks;
-            if unchunkable(graph, outputs, loss, term).is_some() {
-                loss[term].options.chunks = 1;
-            }
-        }
-        let has_some = whole.iter().any(|&term| loss[term].options.chunks > 1);
-        other.remedy.chunks = Some(chunks);
-        has_some.then_some(other)
+    /// Returns the step with `chunks: Auto`. `None` if no loss can have chunks, or all that can set `chunks` already.
+    fn chunked(&self) -> Option<Variant> {
+        let blueprint = self.blueprint.with_automatic_chunks()?;
+        Some(Variant { blueprint, chunks: true, ..self.clone() })
     }
 
     /// Returns the step with `checkpoint: Auto`; `None` if `checkpoint` already recomputes more than norms.
@@ -203,8 +192,7 @@ impl Limits<'_> {
         let (mut found, mut coded) = (Vec::new(), Vec::new());
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
         found.extend(self.shared(written));
-        found.extend(self.chunked(written).find_map(|way| self.fitting(&way)));
-        found.extend(self.recomputed(written));
+        found.extend(self.chunked_or_recomputed(written));
         found.extend(self.split(written));
         found.extend(self.codings(written).find_map(|way| {
             let remedy = self.fitting(&way);
@@ -246,7 +234,7 @@ impl Limits<'_> {
     /// Returns alternatives with two changes or, if those are not enough either, with three.
     fn together(&self, written: &Variant, coded: &[Variant]) -> Vec<Remedy> {
         let in_place = written.in_place();
-        let chunked = self.chunked(written).next();
+        let chunked = self.chunked(written);
         let streamed = self.offloading(written, Offload::OptimizerState);
         let both = |way: &Variant| way.recomputed().and_then(|way| self.split(&way));
         let all = self.offloading(written, Offload::All);
@@ -273,10 +261,24 @@ impl Limits<'_> {
             .find_map(|way| self.may_fit(self.lasting(way.tables.as_tables())).then(|| self.fitting(&way)).flatten())
     }
 
-    /// Returns the step with logits in chunks: the fewest first.
-    fn chunked<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
-        let may_fit = self.may_fit(self.lasting(way.tables.as_tables()));
-        CHUNKS.into_iter().filter(move |_| may_fit).filter_map(|chunks| way.chunked(chunks))
+    /// Returns the step with logits in chunks and the step with recomputation, as far as they fit. If chunks alone are not enough, a step with both
+    /// comes first if it takes less time than recomputation alone.
+    fn chunked_or_recomputed(&self, written: &Variant) -> Vec<Remedy> {
+        let chunked = self.chunked(written);
+        let in_chunks = chunked.as_ref().and_then(|way| self.fitting(way));
+        let recomputed = self.recomputed(written);
+        let both = match (&in_chunks, &recomputed, &chunked) {
+            (None, Some(alone), Some(chunked)) => {
+                self.recomputed(chunked).filter(|both| both.chunks.is_some() && both.time() < alone.time())
+            }
+            _ => None,
+        };
+        [in_chunks, both, recomputed].into_iter().flatten().collect()
+    }
+
+    /// Returns the step with as few chunks of the logits as fit. `None` if it cannot have them, or nothing of it fits.
+    fn chunked(&self, way: &Variant) -> Option<Variant> {
+        way.chunked().filter(|_| self.may_fit(self.lasting(way.tables.as_tables())))
     }
 
     /// Returns the step with as little recomputation as was found; `None` if it does not fit. Recomputation frees nothing that lives outside of
@@ -337,20 +339,29 @@ impl Limits<'_> {
     }
 
     /// Plans the step; `None` if it does not fit.
-    fn planned(&self, Variant { blueprint, remedy, recomputes, .. }: &Variant) -> Option<Planned> {
-        let Fitting { program, budget, more } = if *recomputes {
-            blueprint.fitting(self.setting, self.room).ok()??
+    fn planned(&self, Variant { blueprint, remedy, recomputes, chunks: is_change, .. }: &Variant) -> Option<Planned> {
+        let Fitting { program, budget, chunks, more } = if *recomputes || blueprint.takes_what_fits() {
+            blueprint.fitting(self.setting, self.room, *recomputes).ok()??
         } else {
-            let program = blueprint.chosen(self.setting, self.room).ok()??;
+            let ChosenStep { program, chunks, .. } = self.step(blueprint)?;
             Some(()).filter(|()| self.may_fit(self.bound(tables(&program).as_tables())))?;
             let budget = budget(&program, self.setting)?;
-            Fitting { program, budget, more: None }
+            Fitting { program, budget, chunks, more: None }
         };
         let offload =
             remedy.offload.map(|of| Offloaded { moved: budget.fetched.saturating_mul(2), ms: budget.bus_ms(), ..of });
         let shared = remedy.shared.map(|of| Shared { sent: sent(&program, self.setting.precision), ..of });
-        let remedy = Remedy { arena: budget[Line::Arena], offload, shared, more, ..*remedy };
+        let chunks = chunks.filter(|_| *is_change);
+        let remedy = Remedy { arena: budget[Line::Arena], chunks, offload, shared, more, ..*remedy };
         (remedy.arena <= self.room).then_some(Planned { program, remedy })
+    }
+
+    /// Returns the step of a network that does not take what fits: its only one, or the one within the share of `Budget`.
+    fn step(&self, blueprint: &Blueprint) -> Option<ChosenStep> {
+        if blueprint.decides() {
+            return blueprint.choices(self.setting).ok()??.step(self.room).ok();
+        }
+        Some(ChosenStep { program: blueprint.plain(self.setting).ok()??, chunks: None, more: None })
     }
 
     /// Returns a lower bound of the arena in bytes; `None` if the step is too large for any plan.

@@ -187,25 +187,36 @@ impl Blueprint {
         Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
     }
 
-    /// Returns the training steps that `checkpoint` in `TRAIN` allows; none for a network that is not trained. If memory decides, these are the
-    /// step as the user wrote it and others that need less and less memory. Otherwise there is one.
+    /// Returns the training steps that `checkpoint` and `chunks` in `TRAIN` allow; none for a network that is not trained. If memory decides, these
+    /// are the step as the user wrote it and others that need less and less memory. Otherwise there is one.
     ///
     /// # Errors
     /// See [`search`].
     pub fn trainings(&self, setting: &Sizes) -> Result<Vec<Program>, LowerError> {
-        let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
+        let Some(plain) = self.plain(setting)? else { return Ok(Vec::new()) };
+        if !self.decides() {
+            return Ok(Vec::from([plain]));
+        }
+        let mut levels = self.levels_beside(&plain, setting, self.searches())?;
+        if self.chunks_automatically() {
+            levels = levels.at_most(setting.levels, setting.peak(&plain));
+        }
+        let mut all = Vec::from([plain]);
+        for number in 1..=levels.all.len() {
+            all.extend(levels.program(self, number, setting)?);
+        }
+        Ok(all)
+    }
+
+    /// Returns the step as the user wrote it, with logits at once if `chunks` is `Auto`. `None` for a network that is not trained.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub(in crate::lower) fn plain(&self, setting: &Sizes) -> Result<Option<Program>, LowerError> {
+        let plain = self.training_for(setting)?;
         match self.checkpoint() {
-            Checkpoint::Norms | Checkpoint::None => Ok(Vec::from([plain])),
-            Checkpoint::Cheap => Ok(Vec::from([self.cheap(plain, setting)?])),
-            Checkpoint::Auto | Checkpoint::Budget(_) => {
-                let again = self.renormalised(&plain, setting)?;
-                let found = self.leaner(again.as_ref().unwrap_or(&plain), setting)?;
-                let mut all: Vec<Program> = [plain].into_iter().chain(again).collect();
-                for level in found.levels.iter().skip(1) {
-                    all.extend(self.training_in_order(setting.precision, &level.order)?);
-                }
-                Ok(all)
-            }
+            Checkpoint::Cheap => plain.map(|plain| self.cheap(plain, setting)).transpose(),
+            Checkpoint::Norms | Checkpoint::None | Checkpoint::Auto | Checkpoint::Budget(_) => Ok(plain),
         }
     }
 
@@ -217,9 +228,9 @@ impl Blueprint {
         Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or(plain))
     }
 
-    /// True if the memory of the cards decides what is recomputed.
+    /// True if the memory of the cards decides which of several programs runs. With `Budget`, a share of the step's own memory does.
     pub fn takes_what_fits(&self) -> bool {
-        self.training.is_some() && self.checkpoint() == Checkpoint::Auto
+        self.decides() && !matches!(self.checkpoint(), Checkpoint::Budget(_))
     }
 
     /// Returns the training step whose operations run in this order; `None` if the network is not trained.

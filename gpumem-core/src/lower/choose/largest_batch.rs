@@ -3,7 +3,7 @@
 //! Input: a blueprint, a setting, and the bytes available to an arena. Output: a batch, and the step for it as [`Blueprint::fitted`] makes it,
 //! with levels of a batch nearby. Cost: one search for recomputation and one or two packings, which fit and need not be the smallest.
 
-use crate::lower::choose::level::Levels;
+use crate::lower::choose::candidates::Levels;
 use crate::lower::{Blueprint, Fitted, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::available_within;
@@ -39,13 +39,14 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn largest_fitted(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
-        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
+        let Some(plain) = self.plain(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.parts()).max(1);
         let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
         let near = largest_bounded(&plain, setting, room.saturating_mul(TIMES)).max(1);
         let near = of_samples(near);
-        let mut levels = self.levels_beside(&plain, &near)?;
-        let leanest = self.leanest(&plain, &mut levels, setting)?;
+        let mut levels = self.levels_beside(&plain, &near, self.searches())?;
+        levels.leanest = levels.program(self, levels.all.len(), setting)?;
+        let leanest = levels.leanest.clone().unwrap_or_else(|| plain.clone());
         levels.enough = room;
         let mut batch = largest_bounded(&leanest, setting, room);
         // Usually a packing is as small as its lower bound.
@@ -66,25 +67,13 @@ impl Blueprint {
         }
         Ok(None)
     }
-
-    /// Returns the step that recomputes most.
-    fn leanest(&self, plain: &Program, levels: &mut Levels, setting: &Sizes) -> Result<Program, LowerError> {
-        if let Some((_, [.., last])) = levels.found.levels.split_first() {
-            levels.leanest = self.training_in_order(setting.precision, &last.order)?;
-        }
-        let leanest = levels.leanest.as_ref().or(levels.again.as_ref());
-        Ok(leanest.unwrap_or(plain).clone())
-    }
 }
 
 impl Levels {
     /// Returns the levels with their peaks at another batch, scaled as the peak of one level is. They are a little too low, never too high.
     fn scaled(mut self, [here, there]: [u64; 2]) -> Levels {
         let [part, whole] = NEARLY;
-        for level in &mut self.found.levels {
-            let peak = u128::from(level.peak) * u128::from(there) / u128::from(here.max(1)) * part / whole;
-            level.peak = u64::try_from(peak).unwrap_or(u64::MAX);
-        }
+        self.scale([u128::from(there) * part, u128::from(here.max(1)) * whole]);
         self
     }
 }

@@ -1,12 +1,12 @@
 //! Training steps that fit, if batch and cards are known while the network is lowered.
 
-use crate::lower::schedule::recompute::{RecomputeLevel, Search, time_again};
+use crate::lower::choose::candidates::{Levels, ListedLevel};
 use crate::lower::{Blueprint, LowerError, OwnedTables, Sizes, tables};
 use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at, lower_bound_at, pack_within};
 use crate::memory::levels::{ArenaSize, NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
+use crate::memory::refusal::{InChunks, Remedy};
 use crate::program::Program;
-use crate::program::cost::flops;
 use crate::train::Checkpoint;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -37,22 +37,12 @@ pub struct Leaner {
     pub fits: bool,
     /// Its number among the levels that were found, and the number of these levels.
     pub number: [u64; 2],
-    /// Floating-point operations and time beyond those of the plain step, in thousandths of that. The time is that of a model, in which an
-    /// operation takes as long as its products or its memory traffic, whichever is longer.
-    pub more: [u64; 2],
-}
-
-/// Steps that need less memory than a given training step.
-#[derive(Clone, Debug)]
-pub(in crate::lower) struct Levels {
-    /// The step that recomputes outputs of normalisations; `None` if it needs no less memory.
-    pub(in crate::lower) again: Option<Program>,
-    /// The levels, the first of which is the step as the user wrote it.
-    pub(in crate::lower) found: Search,
-    /// The last of these levels; `None` if it is not lowered yet.
-    pub(in crate::lower) leanest: Option<Program>,
-    /// Bytes of an arena that are small enough, even if a smaller packing exists.
-    pub(in crate::lower) enough: u64,
+    /// The chunks that `chunks: Auto` has in it; `None` if its logits are whole or in chunks whose number is written.
+    pub chunks: Option<InChunks>,
+    /// The price of recomputation: floating-point operations and time beyond those of the plain step, in thousandths of that. The time is that of
+    /// a model, in which an operation takes as long as its products or its memory traffic, whichever is longer. `None` if nothing is recomputed
+    /// that the plain step saves.
+    pub more: Option<[u64; 2]>,
 }
 
 /// A training step that fits.
@@ -60,7 +50,9 @@ pub(in crate::lower) struct Fitting {
     pub(in crate::lower) program: Program,
     /// Its budget, with a reserve of 0.
     pub(in crate::lower) budget: Budget,
-    /// The cost of a level: see [`Leaner::more`]. `None` for the plain step.
+    /// The chunks that `chunks: Auto` has: see [`Leaner::chunks`].
+    pub(in crate::lower) chunks: Option<InChunks>,
+    /// The price of recomputation: see [`Leaner::more`]. `None` for the plain step.
     pub(in crate::lower) more: Option<[u64; 2]>,
 }
 
@@ -72,8 +64,8 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn fitted(&self, setting: &Sizes, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
-        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
-        self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
+        let Some(plain) = self.plain(setting)? else { return Ok(None) };
+        self.fitted_beside(plain, |plain| self.levels_beside(plain, setting, self.searches()), setting, room)
     }
 
     /// Fits a training step; `None` if it is too large for any plan. `levels` is called if `plain` does not fit, and returns the levels that are
@@ -92,7 +84,7 @@ impl Blueprint {
         }
         // All levels need equal memory besides activations.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
-        let leaner = self.level(&plain, levels(&plain)?, setting, [lasting, room], true)?;
+        let leaner = self.level(levels(&plain)?, setting, [lasting, room], true)?;
         let leaner = leaner.map(|(leaner, of_leaner)| {
             packed.push(of_leaner);
             leaner
@@ -100,55 +92,49 @@ impl Blueprint {
         Ok(Some(Fitted { plain, leaner, budget, packed }))
     }
 
-    /// Returns the levels at a setting that need less memory than a step.
-    pub(in crate::lower) fn levels_beside(&self, plain: &Program, setting: &Sizes) -> Result<Levels, LowerError> {
-        let again = self.renormalised(plain, setting)?;
-        let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
-        Ok(Levels { again, found, leanest: None, enough: 0 })
-    }
-
-    /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. A step is planned only if its lower bound fits.
-    pub(in crate::lower) fn fitting(&self, setting: &Sizes, room: u64) -> Result<Option<Fitting>, LowerError> {
-        let Some(program) = self.training_for(setting)? else { return Ok(None) };
+    /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. With `searches`, as little is recomputed as was
+    /// found. A step is planned only if its lower bound fits.
+    pub(in crate::lower) fn fitting(
+        &self,
+        setting: &Sizes,
+        room: u64,
+        searches: bool,
+    ) -> Result<Option<Fitting>, LowerError> {
+        let Some(program) = self.plain(setting)? else { return Ok(None) };
         let tables = tables(&program);
         let tables = tables.as_tables().with_workspaces(setting.workspaces);
         let bound = lower_bound_at(&tables, setting.batch, setting.precision);
         if bound.is_ok_and(|bytes| bytes <= room)
             && let Some(budget) = budget(&program, setting).filter(|budget| budget[Line::Arena] <= room)
         {
-            return Ok(Some(Fitting { program, budget, more: None }));
+            return Ok(Some(Fitting { program, budget, chunks: None, more: None }));
         }
         let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
         // The bytes that a level moves to host memory are known only after it is lowered.
         let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
-        let levels = self.levels_beside(&program, setting)?;
-        let leaner = self.level(&program, levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
-        Ok(leaner.map(|(Leaner { program, budget, more, .. }, _)| Fitting { program, budget, more: Some(more) }))
+        let levels = self.levels_beside(&program, setting, searches)?;
+        let leaner = self.level(levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
+        let fitting = |(leaner, _)| {
+            let Leaner { program, budget, chunks, more, .. } = leaner;
+            Fitting { program, budget, chunks, more }
+        };
+        Ok(leaner.map(fitting))
     }
 
     /// Returns the cheapest level that fits into `room` bytes, of which `lasting` are used by other tensors. If none fits, returns the last level
     /// with `or_last`, and `None` without it.
     fn level(
         &self,
-        plain: &Program,
         levels: Levels,
         setting: &Sizes,
         [lasting, room]: [u64; 2],
         or_last: bool,
     ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
-        let before = levels.before();
         let mut peaks = levels.peaks(setting);
-        // Levels begin with a step that keeps what the plain step may recompute.
-        let own = if self.graph.groups.is_empty() { time_again(plain, setting) } else { 0 };
         let count = peaks.len() as u64;
-        let step_cost = levels.found.step_cost;
         cheapest(&mut peaks, [lasting, room], or_last, |number, is_asked_for| {
-            let (program, more) = match &levels.again {
-                Some(again) if number == 1 => (again.clone(), [0, share(time_again(again, setting), step_cost)]),
-                _ => {
-                    let level = &levels.found.levels[number - before];
-                    (self.of_level(plain, &levels, number, setting)?, more(plain, level, [step_cost, own]))
-                }
+            let (Some(level), Some(program)) = (levels.level(number), levels.program(self, number, setting)?) else {
+                return Ok(Attempt::HasNoPlan);
             };
             // The updates of a level are gathered now, and its peak may have been that of another batch.
             if !is_asked_for && !fits(setting.peak(&program), lasting, room) {
@@ -161,49 +147,9 @@ impl Blueprint {
             if !is_small && !is_asked_for {
                 return Ok(Attempt::Misses);
             }
-            let number = [number as u64, count];
-            Ok(Attempt::Is((Leaner { program, budget, fits: is_small, number, more }, packed)))
+            let (number, chunks, more) = ([number as u64, count], level.chunks(), level.more());
+            Ok(Attempt::Is((Leaner { program, budget, fits: is_small, number, chunks, more }, packed)))
         })
-    }
-
-    /// Returns the program of a level: of the step that recomputes normalisations, or of one that was found.
-    fn of_level(
-        &self,
-        plain: &Program,
-        levels: &Levels,
-        number: usize,
-        setting: &Sizes,
-    ) -> Result<Program, LowerError> {
-        let known = match &levels.again {
-            again @ Some(_) if number == 1 => again,
-            _ if number + 1 == levels.count() => &levels.leanest,
-            _ => &None,
-        };
-        if let Some(known) = known {
-            return Ok(known.clone());
-        }
-        let level = &levels.found.levels[number - levels.before()];
-        Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()))
-    }
-}
-
-impl Levels {
-    /// Returns the number of levels before the second one that was found.
-    fn before(&self) -> usize {
-        usize::from(self.again.is_some())
-    }
-
-    /// Returns the number of levels, with the plain step.
-    fn count(&self) -> usize {
-        1 + self.before() + self.found.levels.len().saturating_sub(1)
-    }
-
-    /// Returns the bytes of each level inside the step. The plain step, which does not fit, has none.
-    fn peaks(&self, setting: &Sizes) -> Vec<u64> {
-        let mut peaks = Vec::from([NOT_PACKED]);
-        peaks.extend(self.again.as_ref().map(|again| setting.peak(again)));
-        peaks.extend(self.found.levels.iter().skip(1).map(|level| level.peak));
-        peaks
     }
 }
 
@@ -247,16 +193,11 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn chosen(&self, setting: &Sizes, room: u64) -> Result<Option<Program>, LowerError> {
-        if decides(self.checkpoint()) {
+        if self.decides() {
             return self.choices(setting)?.map(|choices| choices.chosen(room)).transpose();
         }
-        Ok(self.trainings(setting)?.into_iter().next())
+        self.plain(setting)
     }
-}
-
-/// True if the bytes of an arena decide what is recomputed.
-fn decides(checkpoint: Checkpoint) -> bool {
-    matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
 }
 
 /// The programs of a training step at one setting, between which the bytes of an arena decide. What one arena asks for is known to later ones.
@@ -317,11 +258,28 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn choices(&self, setting: &Sizes) -> Result<Option<Choices>, LowerError> {
-        let plain = if decides(self.checkpoint()) { self.training_for(setting)? } else { self.chosen(setting, 0)? };
-        let Some(plain) = plain else { return Ok(None) };
+        let Some(plain) = self.plain(setting)? else { return Ok(None) };
         let (levels, lowered) = (RefCell::default(), RefCell::default());
         let plain = Candidate::new(plain, setting);
         Ok(Some(Choices { blueprint: self.clone(), setting: *setting, plain, levels, lowered }))
+    }
+}
+
+/// The step that runs in an arena, and its price beyond that of the plain step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChosenStep {
+    /// Its program.
+    pub program: Program,
+    /// The chunks that `chunks: Auto` has in it: see [`Leaner::chunks`].
+    pub chunks: Option<InChunks>,
+    /// The price of recomputation: see [`Leaner::more`].
+    pub more: Option<[u64; 2]>,
+}
+
+impl ChosenStep {
+    /// Returns the time that chunks and recomputation add, in thousandths of the plain step.
+    pub fn time(&self) -> u64 {
+        Remedy { chunks: self.chunks, more: self.more, ..Remedy::as_written(0) }.time()
     }
 }
 
@@ -331,7 +289,15 @@ impl Choices {
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn chosen(&self, room: u64) -> Result<Program, LowerError> {
-        let plain = || Ok(self.plain.program.clone());
+        Ok(self.step(room)?.program)
+    }
+
+    /// Returns the step that the compiler takes if an arena may have `room` bytes.
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn step(&self, room: u64) -> Result<ChosenStep, LowerError> {
+        let plain = || Ok(ChosenStep { program: self.plain.program.clone(), chunks: None, more: None });
         let (setting, checkpoint) = (&self.setting, self.blueprint.checkpoint());
         // The budget of the plain step is planned only if a share of it is asked for.
         let room = match checkpoint {
@@ -339,20 +305,24 @@ impl Choices {
             _ => Some(room),
         };
         let (Some(room), Ok(lasting)) = (room, self.plain.lasting(setting)) else { return plain() };
-        if !decides(checkpoint) || self.plain.fits(setting, room) != Some(false) {
+        if !self.blueprint.decides() || self.plain.fits(setting, room) != Some(false) {
             return plain();
         }
         let mut found = self.levels.borrow_mut();
         let levels = match &mut *found {
             Some(levels) => levels,
-            none => none.insert(self.blueprint.levels_beside(&self.plain.program, setting)?),
+            none => {
+                none.insert(self.blueprint.levels_beside(&self.plain.program, setting, self.blueprint.searches())?)
+            }
         };
         let mut lowered = self.lowered.borrow_mut();
         let leaner = cheapest(&mut levels.peaks(setting), [lasting, room], true, |number, is_asked_for| {
             let level = match lowered.entry(number) {
                 Entry::Occupied(level) => level.into_mut(),
                 Entry::Vacant(level) => {
-                    let program = self.blueprint.of_level(&self.plain.program, levels, number, setting)?;
+                    let Some(program) = levels.program(&self.blueprint, number, setting)? else {
+                        return Ok(Attempt::HasNoPlan);
+                    };
                     level.insert(Candidate::new(program, setting))
                 }
             };
@@ -365,7 +335,11 @@ impl Choices {
             Ok(match fits {
                 None => Attempt::HasNoPlan,
                 Some(false) => Attempt::Misses,
-                Some(true) => Attempt::Is(level.program.clone()),
+                Some(true) => {
+                    let (program, level) = (level.program.clone(), levels.level(number));
+                    let (chunks, more) = (level.and_then(ListedLevel::chunks), level.and_then(ListedLevel::more));
+                    Attempt::Is(ChosenStep { program, chunks, more })
+                }
             })
         })?;
         leaner.map_or_else(plain, Ok)
@@ -382,16 +356,4 @@ pub(in crate::lower) fn budget(program: &Program, setting: &Sizes) -> Option<Bud
 fn packed(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
     let tables = tables(program);
     pack_within(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision, enough).ok()
-}
-
-/// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.
-fn more(plain: &Program, level: &RecomputeLevel, [step_cost, own]: [u64; 2]) -> [u64; 2] {
-    let all = plain.operations.iter().map(|operation| flops(operation, 1)).fold(0u64, u64::saturating_add);
-    let time = share(level.cost.saturating_sub(own), step_cost.saturating_add(own));
-    [share(level.macs_again.saturating_mul(2), all), time]
-}
-
-/// Returns a part in thousandths of the whole, rounded up; 0 if the whole is 0.
-fn share(part: u64, whole: u64) -> u64 {
-    (1000 * u128::from(part)).div_ceil(u128::from(whole).max(1)) as u64 * u64::from(whole > 0)
 }

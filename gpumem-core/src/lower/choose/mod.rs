@@ -2,6 +2,7 @@
 
 pub(in crate::lower) mod alternatives;
 pub(in crate::lower) mod blueprint;
+pub(in crate::lower) mod candidates;
 pub(in crate::lower) mod largest_batch;
 pub(in crate::lower) mod level;
 pub(in crate::lower) mod named_steps;

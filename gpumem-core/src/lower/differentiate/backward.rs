@@ -6,7 +6,7 @@ use crate::lower::differentiate::builder::{Builder, GradientPiece, numbered};
 use crate::lower::options::{LowerError, Term, Training};
 use crate::number::Role;
 use crate::program::criterion::WEIGHTS;
-use crate::program::loss::{LossOptions, Over};
+use crate::program::loss::{Chunks, LossOptions, Over};
 use crate::program::op::{Gradient, Reads, Work};
 use crate::program::{Action, Class, Criterion, Op, Operand, Pass, Slot, TensorId};
 use crate::program::{NO_ROW, Part};
@@ -194,7 +194,7 @@ impl Builder<'_> {
     /// Returns the criterion with which a term measures a value of this shape.
     fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
         let parts = self.training.map_or(1, |training| training.descent.parts());
-        let options = LossOptions { chunks: 1, ..term.options.clone() };
+        let options = LossOptions { chunks: Chunks::WHOLE, ..term.options.clone() };
         Criterion::new(term.measure, term.weight_in(parts), options, shape).with_learned(term.learned())
     }
 

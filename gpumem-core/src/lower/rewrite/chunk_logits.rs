@@ -8,7 +8,7 @@
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::lower::analysis::reachable;
 use crate::lower::options::{LowerError, Term, Training};
-use crate::program::loss::LossOptions;
+use crate::program::loss::{Chunks, LossOptions};
 use crate::program::ops::{CodedProduct, Pointwise, Product, Slice, Sum};
 use crate::program::{Criterion, Measure, Op};
 use crate::shape::Shape;
@@ -21,6 +21,9 @@ use core::ops::Range;
 
 /// The most chunks of a loss: each one adds operations of its own.
 pub const MOST_CHUNKS: u64 = 256;
+
+/// The most chunks that [`Chunks::Auto`] chooses. The logits of one of them are next to nothing, and each chunk adds operations of its own.
+const MOST_AUTOMATIC: u64 = 64;
 
 /// A range of the time steps that a term measures.
 #[derive(Clone, Debug)]
@@ -176,7 +179,7 @@ fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Resul
     let measured = |term: &Term| term.values(outputs).unwrap_or_default();
     let Some(&end) = measured(term).first() else { return Err("the loss measures nothing".into()) };
     let head = Head::of(graph, end)?;
-    let chunks = term.options.chunks;
+    let chunks = term.options.chunks.at_first();
     if chunks > head.rows {
         let rows = head.rows;
         return Err(format!("{rows} steps are no {chunks} chunks; write `chunks: {rows}` or fewer"));
@@ -194,7 +197,25 @@ fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Resul
 
 /// Returns why a term of a loss cannot be measured in its chunks, to be read after `chunks`. `None` if it can.
 pub fn unchunkable(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Option<String> {
-    if loss[index].options.chunks <= 1 { None } else { head(graph, outputs, loss, index).err() }
+    if loss[index].options.chunks == Chunks::WHOLE { None } else { head(graph, outputs, loss, index).err() }
+}
+
+/// Returns the numbers of chunks between which [`Chunks::Auto`] chooses, the fewest first: powers of two up to [`MOST_AUTOMATIC`] and to the
+/// time steps of the longest sequence that a term measures in chunks. Only 1 without such a term.
+pub(in crate::lower) fn automatic_counts(graph: &Graph, outputs: &[NodeId], loss: &[Term]) -> Vec<u64> {
+    let most = loss.iter().enumerate().filter(|(_, term)| term.options.chunks == Chunks::Auto);
+    let most = most.filter_map(|(index, _)| Some(head(graph, outputs, loss, index).ok()?.rows)).max().unwrap_or(1);
+    (0..u64::BITS).map(|power| 1 << power).take_while(|&count| count <= most.min(MOST_AUTOMATIC)).collect()
+}
+
+/// Replaces each [`Chunks::Auto`] by this number of chunks, or by the number of time steps if that is smaller.
+pub(in crate::lower) fn settle_automatic(graph: &Graph, outputs: &[NodeId], loss: &mut [Term], chunks: u64) {
+    let rows: Vec<u64> = (0..loss.len()).map(|at| head(graph, outputs, loss, at).map_or(1, |head| head.rows)).collect();
+    for (term, rows) in loss.iter_mut().zip(rows) {
+        if term.options.chunks == Chunks::Auto {
+            term.options.chunks = Chunks::Count(chunks.min(rows));
+        }
+    }
 }
 
 /// Returns the graph in which logits are computed in the chunks that the terms of the loss ask for.
@@ -205,9 +226,10 @@ pub(in crate::lower) fn chunked(
 ) -> Result<Chunked, LowerError> {
     let loss = training.map_or(&[][..], |training| training.loss);
     let mut chunked = Chunked { graph: graph.clone(), terms: vec![Vec::new(); loss.len()] };
-    for (index, term) in loss.iter().enumerate().filter(|(_, term)| term.options.chunks > 1) {
+    let counted = loss.iter().map(|term| term.options.chunks.at_first());
+    for (index, chunks) in counted.enumerate().filter(|&(_, chunks)| chunks > 1) {
         let head = head(graph, outputs, loss, index).map_err(|message| LowerError::of_all(&message))?;
-        let (chunks, whole) = (term.options.chunks, head.rows);
+        let whole = head.rows;
         // The first time step of chunk number `at`. The lengths of chunks differ by one at most.
         let begin = |at: u64| (u128::from(whole) * u128::from(at) / u128::from(chunks)) as u64;
         for at in 0..chunks {

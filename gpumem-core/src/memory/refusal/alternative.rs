@@ -7,8 +7,8 @@ use crate::train::{Offload, Shard};
 /// The alternatives to a step that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedies {
-    /// Bytes of the arena without recomputation; `None` unless the step recomputes all that helps.
-    pub without: Option<u64>,
+    /// The changes that the refused step makes of itself; `None` if the cards do not decide which program runs.
+    pub leanest: Option<Leanest>,
     /// Alternatives that fit, the cheapest first; `None` after the last one.
     pub planned: [Option<Remedy>; Remedies::MOST],
     /// Bytes of the arena of an f32 step under `precision: Mixed(Bf16)`. `None` unless its batch is split and it was planned.
@@ -20,7 +20,7 @@ impl Remedies {
     pub const MOST: usize = 3;
 
     /// No alternatives.
-    pub const UNKNOWN: Remedies = Remedies { without: None, planned: [None; Remedies::MOST], mixed: None };
+    pub const UNKNOWN: Remedies = Remedies { leanest: None, planned: [None; Remedies::MOST], mixed: None };
 
     /// Appends alternatives that fit into `room` bytes: either those that offload something or those that do not. `found` were printed before,
     /// and there are at most [`Remedies::MOST`] with these. Returns the new number.
@@ -40,14 +40,32 @@ impl Remedies {
         found
     }
 
-    /// Appends a line about a step with all recomputation that helps, on a card that takes `reserve` bytes.
-    pub(super) const fn append_recomputed(&self, text: &mut Text, reserve: u64) {
-        if let Some(without) = self.without {
-            append_label(text, "checkpoint");
-            text.text("all that helps is computed a second time; without that it needs ");
-            text.bytes(without.saturating_add(reserve));
+    /// Appends a line about a step that is the leanest of several, on a card that takes `reserve` bytes.
+    pub(super) const fn append_leanest(&self, text: &mut Text, reserve: u64) {
+        let Some(Leanest { without, recomputes, chunks }) = self.leanest else { return };
+        append_label(text, if recomputes { "checkpoint" } else { "chunks" });
+        if recomputes {
+            text.text("all that helps is computed a second time");
         }
+        if chunks > 1 {
+            text.text(if recomputes { ", and " } else { "" }).text("logits are in ").number(chunks);
+            text.text(if recomputes { " chunks" } else { " chunks, and more do not help" });
+        }
+        let both = recomputes && chunks > 1;
+        text.text(if both { "; without both it needs " } else { "; without that it needs " });
+        text.bytes(without.saturating_add(reserve));
     }
+}
+
+/// A step that is the leanest of those between which memory decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leanest {
+    /// Bytes of the arena of the step as the user wrote it.
+    pub without: u64,
+    /// True if it recomputes all that helps.
+    pub recomputes: bool,
+    /// The number of chunks of its logits; 1 if they are whole.
+    pub chunks: u64,
 }
 
 /// An alternative: a planned step with one change, or several if none alone is enough. A change that it does not make is `None`.
@@ -57,8 +75,8 @@ pub struct Remedy {
     pub arena: u64,
     /// `InplaceAbn` for each `BatchNorm2d` and the `LeakyRelu` after it.
     pub in_place: Option<Slopes>,
-    /// The number of chunks of the logits.
-    pub chunks: Option<u64>,
+    /// The chunks of the logits.
+    pub chunks: Option<InChunks>,
     /// The micro-batches of the batch.
     pub split: Option<Split>,
     /// The format of quantized weights inside `lora`, instead of the network's format.
@@ -70,6 +88,15 @@ pub struct Remedy {
     /// The cost of `checkpoint: Auto`, if that is needed: floating-point operations and time, in thousandths of the step. See
     /// [`Leaner::more`](crate::lower::Leaner).
     pub more: Option<[u64; 2]>,
+}
+
+/// Logits in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InChunks {
+    /// The number of chunks.
+    pub count: u64,
+    /// The time that they add, in thousandths of the step: see [`Leaner::more`](crate::lower::Leaner).
+    pub time: u64,
 }
 
 /// The slopes of `LeakyRelu`s.
@@ -118,6 +145,18 @@ impl Remedy {
         Remedy { arena, in_place: None, chunks: None, split: None, base: None, offload: None, shared: None, more: None }
     }
 
+    /// Returns the time that chunks and recomputation add, in thousandths of the step.
+    pub fn time(&self) -> u64 {
+        self.chunks.map_or(0, |chunks| chunks.time) + self.more.map_or(0, |[_, time]| time)
+    }
+
+    /// Returns the text that the user is to write, with its price.
+    pub const fn text(&self) -> Text {
+        let mut text = Text::new();
+        self.append(&mut text);
+        text
+    }
+
     /// Appends the text that the user is to write.
     const fn append(&self, text: &mut Text) {
         let mut between = "";
@@ -128,8 +167,11 @@ impl Remedy {
             });
             between = " and ";
         }
-        if let Some(chunks) = self.chunks {
-            text.text(between).text("CrossEntropy { chunks: ").number(chunks).text(" }");
+        if let Some(InChunks { count, time }) = self.chunks {
+            text.text(between).text("CrossEntropy { chunks: ").number(count).text(" }");
+            if time > 0 {
+                text.text(" (about +").number(time.div_ceil(10)).text(" % time)");
+            }
             between = " and ";
         }
         if let Some(Split { micro_batches, has_statistics }) = self.split {

@@ -17,7 +17,7 @@ mod largest_batch;
 mod misfits;
 mod several_networks;
 
-pub use alternative::{Offloaded, Remedies, Remedy, Shared, Slopes, Split};
+pub use alternative::{InChunks, Leanest, Offloaded, Remedies, Remedy, Shared, Slopes, Split};
 pub use several_networks::{check_together, largest, together};
 
 use largest_batch::{Found, largest_batch, largest_planned, longest_cache, precision_fits};
@@ -148,7 +148,7 @@ pub const fn refusal_with<const N: usize>(
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    remedies.append_recomputed(&mut text, first.reserve);
+    remedies.append_leanest(&mut text, first.reserve);
     if !append_alternatives(&mut text, tables, plan, &targets, (&first, remedies)) {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");

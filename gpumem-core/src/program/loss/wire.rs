@@ -1,10 +1,30 @@
 //! Options of losses, and losses with their options, as programs are encoded.
 
-use super::LossOptions;
+use super::{Chunks, LossOptions};
 use crate::program::encoding::{Reader, Wire};
 use crate::program::losses::Measure;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+
+/// The number that stands for [`Chunks::Auto`]. No value has no chunks at all.
+const AUTO: u64 = 0;
+
+impl Wire for Chunks {
+    fn put(&self, out: &mut Vec<u8>) {
+        match *self {
+            Chunks::Count(count) => count,
+            Chunks::Auto => AUTO,
+        }
+        .put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Chunks> {
+        Some(match u64::take(from)? {
+            AUTO => Chunks::Auto,
+            count => Chunks::Count(count),
+        })
+    }
+}
 
 impl Wire for LossOptions {
     fn put(&self, out: &mut Vec<u8>) {

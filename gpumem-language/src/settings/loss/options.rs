@@ -6,7 +6,7 @@ use crate::settings::values::{last_name, number, plain};
 use crate::syntax::Place;
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::MOST_CHUNKS;
-use gpumem_core::program::loss::{BIAS, LossNumber, LossOptions, Mining, Over, Reduction, SCALE};
+use gpumem_core::program::loss::{BIAS, Chunks, LossNumber, LossOptions, Mining, Over, Reduction, SCALE};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use gpumem_core::{Loss, train};
@@ -236,12 +236,16 @@ fn length(value: &Expr) -> Result<u64, String> {
     }
 }
 
-/// Reads the number of chunks of a sequence.
-fn chunks(value: &Expr) -> Result<u64, String> {
-    let whole = digits(value).ok_or("`chunks` changes the program, so it must be a literal, as `chunks: 8`")?;
+/// Reads the number of chunks of a sequence, or `Auto`.
+fn chunks(value: &Expr) -> Result<Chunks, String> {
+    if last_name(value).is_some_and(|name| name == "Auto") {
+        return Ok(Chunks::Auto);
+    }
+    let whole =
+        digits(value).ok_or("`chunks` changes the program, so it must be `Auto` or a literal, as `chunks: 8`")?;
     match u64::try_from(whole) {
         Ok(0) => Err("`chunks` is at least 1".to_string()),
-        Ok(chunks) => Ok(chunks),
+        Ok(chunks) => Ok(Chunks::Count(chunks)),
         Err(_) => Err(format!("`chunks` is at most {MOST_CHUNKS}: each has operations of its own")),
     }
 }
@@ -320,7 +324,14 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
     let LossOptions { blank, target_length, zero_infinity, chunks, swap, mining, weighting, counted, .. } = options;
     let [mining, weighting] =
         [format!("{mining:?}"), format!("{weighting:?}")].map(|name| Ident::new(&name, Span::call_site()));
-    let [chunks, counted] = [*chunks, *counted].map(Literal::u64_unsuffixed);
+    let counted = Literal::u64_unsuffixed(*counted);
+    let chunks = match *chunks {
+        Chunks::Count(count) => {
+            let count = Literal::u64_unsuffixed(count);
+            quote!(__gpumem::__private::train::Chunks::Count(#count))
+        }
+        Chunks::Auto => quote!(__gpumem::__private::train::Chunks::Auto),
+    };
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
     let number = optional(number.map(Literal::f64_unsuffixed));

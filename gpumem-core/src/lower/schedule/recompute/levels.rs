@@ -91,7 +91,9 @@ pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Tre
         }
     }
     found.emissions = candidates.len();
-    let chosen = spread(frontier(candidates, &rooms, peak), setting.levels, peak);
+    let frontier = frontier(candidates, &rooms, peak);
+    let points: Vec<[u64; 2]> = frontier.iter().map(|(_, candidate)| [candidate.peak, candidate.cost]).collect();
+    let chosen = spread(&points, setting.levels, peak).into_iter().map(|at| frontier[at].clone()).collect();
     for candidate in polished(chosen, &frame, &mut emission, &mut found) {
         emission.whole(&candidate.choices);
         found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, Some(&sizes)));
@@ -271,15 +273,15 @@ fn frontier(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u6
     chosen
 }
 
-/// Returns at most `most` of the candidates, the leanest among them. With these a step costs least on average, if it may be limited to any peak
-/// between `first` and the least.
-pub(in crate::lower) fn spread(frontier: Vec<(u64, Candidate)>, most: usize, first: u64) -> Vec<(u64, Candidate)> {
+/// Returns the indices of at most `most` candidates, the leanest among them. Candidates are `[peak, cost]`, of falling peaks and rising costs. With
+/// these a step costs least on average, if it may be limited to any peak between `first` and the least.
+pub(in crate::lower) fn spread(frontier: &[[u64; 2]], most: usize, first: u64) -> Vec<usize> {
     let Some(last) = frontier.len().checked_sub(1).filter(|_| most > 0) else { return Vec::new() };
     // A limit between the peaks of two candidates is met by the leaner one.
     let between = |from: Option<usize>, to: usize| {
-        let above = from.map_or(first, |from| frontier[from].1.peak);
-        let (_, Candidate { peak, cost, .. }) = &frontier[to];
-        u128::from(above.saturating_sub(*peak)) * u128::from(*cost)
+        let above = from.map_or(first, |from| frontier[from][0]);
+        let [peak, cost] = frontier[to];
+        u128::from(above.saturating_sub(peak)) * u128::from(cost)
     };
     // For each candidate, the least sum up to it if it is the last of so many, and the candidate before it.
     let mut rounds: Vec<Vec<(u128, Option<usize>)>> =
@@ -305,5 +307,5 @@ pub(in crate::lower) fn spread(frontier: Vec<(u64, Candidate)>, most: usize, fir
         (at, round) = (before, round.saturating_sub(1));
     }
     chosen.reverse();
-    chosen.into_iter().map(|at| frontier[at].clone()).collect()
+    chosen
 }

@@ -149,6 +149,22 @@ pub(in crate::lower) fn costs(
     Some((all, exact.iter().map(|bytes| bytes.saturating_mul(setting.flops_per_byte())).collect()))
 }
 
+/// Returns the time of a step with its recomputations, in floating-point operations that take as long. 0 if it is too large for any plan.
+pub(in crate::lower) fn step_time(program: &Program, sizes: &Sizes) -> u64 {
+    let setting = &sizes.of_part(program.descent.parts());
+    let tensors = &*program.tensors;
+    let Some(exact) = tensors.iter().map(|tensor| setting.bytes(tensor)).collect::<Option<Vec<u64>>>() else {
+        return 0;
+    };
+    let meter = Meter { tensors, exact: &exact, setting };
+    let once = program.operations.iter().map(|operation| match operation.phase() {
+        Phase::Again => 0,
+        Phase::Forward => meter.cost(operation).saturating_add(meter.statistics(operation)),
+        _ => meter.cost(operation),
+    });
+    once.fold(time_again(program, sizes), u64::saturating_add)
+}
+
 /// Returns the time of recomputations in a step, in floating-point operations that take as long.
 pub(in crate::lower) fn time_again(program: &Program, sizes: &Sizes) -> u64 {
     let sizes = sizes.of_part(program.descent.parts());

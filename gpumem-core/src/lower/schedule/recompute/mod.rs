@@ -27,8 +27,9 @@ mod segments;
 mod tests;
 mod values;
 
+pub(in crate::lower) use levels::spread;
 pub use levels::{RecomputeLevel, Search};
-pub(in crate::lower) use measure::{costs, time_again};
+pub(in crate::lower) use measure::{costs, step_time, time_again};
 
 use crate::graph::Graph;
 use crate::lower::draft::Draft;

@@ -3,7 +3,6 @@
 use super::apply::apply;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::levels::spread;
-use super::local_search::Candidate;
 use super::measure::{StepBytes, macs};
 use super::{RecomputeLevel, by_hand, searched};
 use crate::graph::{Graph, NodeId, Type};
@@ -318,17 +317,17 @@ fn levels_are_those_that_cost_least_on_average() {
         let mut draw = || 1 + (stream.uniform() * 40.0) as u64;
         // Falling peaks and rising costs.
         let (mut peak, mut cost) = (1000, 0);
-        let frontier: Vec<(u64, Candidate)> = (0..9)
+        let frontier: Vec<[u64; 2]> = (0..9)
             .map(|_| {
                 (peak, cost) = (peak - draw(), cost + draw());
-                (peak, Candidate { peak, cost, choices: Vec::new() })
+                [peak, cost]
             })
             .collect();
         let sum = |chosen: &[(u64, u64)]| -> u64 {
             let above = core::iter::once(1000).chain(chosen.iter().map(|(peak, _)| *peak));
             chosen.iter().zip(above).map(|((peak, cost), above)| (above - peak) * cost).sum()
         };
-        let pairs: Vec<(u64, u64)> = frontier.iter().map(|(_, it)| (it.peak, it.cost)).collect();
+        let pairs: Vec<(u64, u64)> = frontier.iter().map(|&[peak, cost]| (peak, cost)).collect();
         for most in 1..=9u32 {
             let of = |set: u32| -> Vec<(u64, u64)> {
                 (0..9).filter(|bit| set >> bit & 1 == 1).map(|bit| pairs[bit]).collect()
@@ -336,8 +335,8 @@ fn levels_are_those_that_cost_least_on_average() {
             // The leanest candidate is always among them.
             let sets = (256u32..512).filter(|set| set.count_ones() <= most);
             let best = sets.map(|set| sum(&of(set))).min().unwrap();
-            let found = spread(frontier.clone(), most as usize, 1000);
-            let found: Vec<(u64, u64)> = found.iter().map(|(_, it)| (it.peak, it.cost)).collect();
+            let found = spread(&frontier, most as usize, 1000);
+            let found: Vec<(u64, u64)> = found.into_iter().map(|at| pairs[at]).collect();
             assert!(found.len() <= most as usize);
             assert_eq!((sum(&found), found.last()), (best, pairs.last()));
         }
