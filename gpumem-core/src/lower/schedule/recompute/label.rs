@@ -16,10 +16,3 @@ pub(in crate::lower) struct Label {
     pub(super) way: u32,
     pub(super) next: u32,
 }
-
-impl Label {
-    /// Returns what the label was made of, as a key that no two labels share.
-    pub(in crate::lower) fn order(&self) -> [u32; 2] {
-        [self.way, self.next]
-    }
-}
