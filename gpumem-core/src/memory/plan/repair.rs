@@ -112,9 +112,11 @@ struct Repair<'a> {
     costs: Vec<u64>,
     /// The rise of that cost with each eviction.
     rise: u64,
-    /// Starts and ends of the tensors that live at the same time as one tensor, by address. Each comes with the cost of its tensor.
+    /// Starts and ends of the tensors that live at the same time as one tensor, by address. Each comes with the cost of its tensor. The first
+    /// `met` entries are in use.
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
+    met: usize,
     /// The end of the highest tensor at each time, while all tensors move down.
     heights: Vec<u64>,
     /// The state of a linear congruential generator, which chooses among places of equal cost.
@@ -137,7 +139,7 @@ impl<'a> Repair<'a> {
             }
         }
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
-        let (starts, ends) = (Vec::new(), Vec::new());
+        let (starts, ends) = (vec![(0, 0); spans.len()], vec![(0, 0); spans.len()]);
         let moments = spans.iter().map(|span| span.last as usize + 1).max().unwrap_or(0);
         Repair {
             spans,
@@ -148,6 +150,7 @@ impl<'a> Repair<'a> {
             rise: (mean >> rule.halvings).max(1),
             starts,
             ends,
+            met: 0,
             heights: vec![0; moments],
             random: rule.seed,
         }
@@ -226,20 +229,21 @@ impl<'a> Repair<'a> {
     /// Writes the starts and ends of the tensors that live at the same time as `own`.
     fn meet(&mut self, own: Span) {
         let (placed, costs) = (&*self.placed, &*self.costs);
-        self.starts.clear();
-        self.ends.clear();
-        let mut i = 0;
+        let (starts, ends) = (&mut *self.starts, &mut *self.ends);
+        let (mut met, mut i) = (0, 0);
         while i < placed.len() {
             let other = placed[i];
             if other.first <= own.last && own.first <= other.last {
                 let cost = costs[other.tensor as usize];
-                self.starts.push((other.start, cost));
-                self.ends.push((other.end, cost));
+                starts[met] = (other.start, cost);
+                ends[met] = (other.end, cost);
+                met += 1;
             }
             i += 1;
         }
+        self.met = met;
         // Ends are nearly sorted: those of tensors that live at one time are.
-        let ends = &mut *self.ends;
+        let ends = &mut ends[..met];
         let mut i = 1;
         while i < ends.len() {
             let held = ends[i];
@@ -256,7 +260,7 @@ impl<'a> Repair<'a> {
     /// Returns the place where the tensors in the way cost the least, and that cost. It is at an end of the memory, or directly above or below
     /// another tensor.
     fn cheapest(&mut self, bytes: u64) -> (u64, u64) {
-        let (starts, ends) = (&*self.starts, &*self.ends);
+        let (starts, ends) = (&self.starts[..self.met], &self.ends[..self.met]);
         let highest = self.top - bytes;
         let (mut best, mut least, mut ties) = (0, u64::MAX, 0);
         // In the way is a tensor that starts below the end of the place and does not end below its start.
@@ -303,17 +307,24 @@ impl<'a> Repair<'a> {
         }
     }
 
+    /// Removes the tensors in the way of `own`.
     fn throw_out(&mut self, own: Placed) {
         let (rise, costs, homeless) = (self.rise, &mut *self.costs, &mut self.homeless);
-        self.placed.retain(|other| {
+        let placed = &mut *self.placed;
+        let (mut stay, mut i) = (0, 0);
+        while i < placed.len() {
+            let other = placed[i];
             let meets = own.start < other.end && other.start < own.end;
-            let stays = !meets || other.first > own.last || own.first > other.last;
-            if !stays {
+            if meets && other.first <= own.last && own.first <= other.last {
                 costs[other.tensor as usize] += rise;
                 homeless.push(other.tensor);
+            } else {
+                placed[stay] = other;
+                stay += 1;
             }
-            stays
-        });
+            i += 1;
+        }
+        self.placed.truncate(stay);
     }
 }
 
