@@ -41,8 +41,7 @@ impl OwnedTransients {
         }
         let mut before = vec![0; owned.sizes.len()];
         for Candidate { operation, alive, .. } in peaks(&lives, owned.sizes.len(), NEAR) {
-            let changes = alive.iter().zip(&before).map(|(&now, &before)| now - before).enumerate();
-            owned.changes.extend(changes.filter(|&(_, more)| more != 0).map(|(size, more)| [size as i32, more]));
+            add_changes(&before, &alive, &mut owned.changes);
             owned.moments.push([operation, owned.changes.len() as u32]);
             before = alive;
         }
@@ -54,6 +53,33 @@ impl OwnedTransients {
         let OwnedTransients { sizes, lives, moments, changes } = self;
         Transients { sizes, lives, moments, changes, orders: &[], below: &[] }
     }
+}
+
+/// Adds the sizes of which more or fewer tensors are alive now than before, with the difference.
+///
+/// Like the loops below, it is written out: a macro runs them unoptimised, for each size at each operation that may be the peak.
+fn add_changes(before: &[i32], now: &[i32], changes: &mut Vec<[i32; 2]>) {
+    let mut size = 0;
+    while size < now.len() {
+        if now[size] != before[size] {
+            changes.push([size as i32, now[size] - before[size]]);
+        }
+        size += 1;
+    }
+}
+
+/// Returns the number of sizes of which more tensors are alive there than now, and of which fewer.
+fn compared(there: &[i32], now: &[i32]) -> [usize; 2] {
+    let (mut more, mut fewer, mut size) = (0, 0, 0);
+    while size < now.len() {
+        if there[size] > now[size] {
+            more += 1;
+        } else if there[size] < now[size] {
+            fewer += 1;
+        }
+        size += 1;
+    }
+    [more, fewer]
 }
 
 /// An operation that may be the peak.
@@ -86,12 +112,17 @@ impl Candidates {
     fn change(&mut self, size: usize, by: i32) {
         let (from, latest) = (self.alive[size], self.latest());
         self.alive[size] += by;
-        for Candidate { alive, more, fewer, .. } in &mut self.kept[latest..] {
-            if alive[size] == from {
+        let kept = &mut self.kept[latest..];
+        let mut i = 0;
+        while i < kept.len() {
+            let Candidate { alive, more, fewer, .. } = &mut kept[i];
+            let there = alive[size];
+            if there == from {
                 *(if by > 0 { more } else { fewer }) += 1;
-            } else if alive[size] == from + by {
+            } else if there == from + by {
                 *(if by > 0 { fewer } else { more }) -= 1;
             }
+            i += 1;
         }
     }
 
@@ -110,9 +141,7 @@ impl Candidates {
         // Candidates that are among the latest again were not counted for a while.
         let again = self.latest();
         for Candidate { alive, more, fewer, .. } in self.kept.iter_mut().take(latest).skip(again) {
-            let pairs = || alive.iter().zip(&self.alive);
-            *more = pairs().filter(|(there, now)| now > there).count();
-            *fewer = pairs().filter(|(there, now)| now < there).count();
+            [*fewer, *more] = compared(alive, &self.alive);
         }
     }
 }
