@@ -12,6 +12,7 @@ pub mod criterion;
 pub(crate) mod display;
 pub mod encoding;
 mod evaluation;
+mod folding;
 pub mod formula;
 pub mod functions;
 pub mod fusion;
@@ -382,16 +383,17 @@ record! {
 }
 
 impl Program {
-    /// Encodes the program as bytes.
+    /// Encodes the program as bytes. Repeated blocks are written once.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.put(&mut out);
-        out
+        folding::fold(&out)
     }
 
     /// Decodes what [`Program::encode`] wrote. Returns `None` if `bytes` are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Program> {
-        let mut reader = Reader::new(bytes);
+        let bytes = folding::unfold(bytes)?;
+        let mut reader = Reader::new(&bytes);
         let program = Program::take(&mut reader)?;
         let count = program.tensors.len();
         let sound = program.operations.iter().flat_map(Operation::tensors).all(|tensor| (tensor as usize) < count);
