@@ -142,7 +142,7 @@ NETWORKS = {
     "GPT-2 XL, recomputed": GPT % (train(16, "A100_80GB", "Auto"), 1600, 1600, 48, 1600, 25),
     "chain of 1000 layers": CHAIN % (train(64), "Linear(64), Relu, " * 500),
     "repetition of 4000 layers": CHAIN % (train(64), "repeat(2000, [Linear(4), Relu]),"),
-    "ResNet-50, refused": RESNET % (train(256, "RTX_3060"), 4, 6),
+    "ResNet-50, refused": RESNET % (train(512, "RTX_3060"), 4, 6),
     "ResNet-152, refused": RESNET % (train(256, "RTX_3060"), 8, 36),
     "ResNet-152, refused with recomputation": RESNET % (train(4096, "RTX_3060", "Auto"), 8, 36),
     "GPT-2 XL, refused": GPT % (train(1, "RTX_3060"), 1600, 1600, 48, 1600, 25),
