@@ -1,4 +1,6 @@
 //! Writes `typenum` assertions: one for each distinct edge of the graph, and one for each number in the network's types.
+//!
+//! Those of edges are statements of one constant: each constant of its own would cost the compiler more than the arithmetic of most edges.
 
 use super::Readings;
 use crate::resolve::{Declared, Resolved};
@@ -77,11 +79,11 @@ fn edges(resolved: &Resolved, numbers: &mut Numbers) -> TokenStream {
         };
         let output = numbers.shape(edge.output);
         tokens.extend(quote! {
-            const _: () = __typed::assert_edge::<__typed::#rule #arguments, #input, #output>();
+            __typed::assert_edge::<__typed::#rule #arguments, #input, #output>();
         });
         known.insert(edge);
     }
-    tokens
+    quote!(const _: () = { #tokens };)
 }
 
 /// Ties `D<224>` to its `typenum` alias, for each number in the network's types.

@@ -62,42 +62,58 @@ pub(super) fn of_step(programs: &Programs, guesses: &Guesses) -> TokenStream {
     }
 }
 
+/// Returns the layer table. Layers that differ only in their paths, as those of a repeated block do, share all other columns.
 fn layers(table: &[LayerLine]) -> TokenStream {
-    let count = table.len();
     // The compiler evaluates a slice in place as a constant of its own. Layers have few different shapes, so each is a static that they share.
     let shapes: BTreeSet<&[u64]> = table.iter().map(|line| &*line.output_shape).collect();
     let shapes: BTreeMap<&[u64], Ident> =
         shapes.into_iter().enumerate().map(|(at, shape)| (shape, format_ident!("__SHAPE_{at}"))).collect();
-    let lines = table.iter().map(|line| {
-        let LayerLine { path, kind, output_shape, parameters, macs, kept } = line;
-        let shape = &shapes[&**output_shape];
-        let numbers = [*parameters, *macs].map(Literal::u64_unsuffixed);
-        let kept = kept.map(Literal::u64_unsuffixed);
-        quote!(__layer(#path, #kind, &#shape, [#(#numbers),*], [#(#kept),*]))
-    });
+    let (mut known, mut kinds) = (BTreeMap::new(), Vec::new());
+    let lines: Vec<TokenStream> = table
+        .iter()
+        .map(|line| {
+            let LayerLine { path, kind, output_shape, parameters, macs, kept } = line;
+            let numbers = [*parameters, *macs];
+            let index = *known.entry((kind, output_shape, numbers, kept)).or_insert_with(|| {
+                let shape = &shapes[&**output_shape];
+                let (numbers, kept) = (numbers.map(Literal::u64_unsuffixed), kept.map(Literal::u64_unsuffixed));
+                kinds.push(quote!(__kind(#kind, &#shape, [#(#numbers),*], [#(#kept),*])));
+                kinds.len() - 1
+            });
+            let index = Literal::usize_unsuffixed(index);
+            quote!(__layer(#path, #index))
+        })
+        .collect();
     let shapes = shapes.iter().map(|(shape, name)| {
         let (rank, dimensions) = (shape.len(), shape.iter().copied().map(Literal::u64_unsuffixed));
         quote!(static #name: [::core::primitive::u64; #rank] = [#(#dimensions),*];)
     });
+    let (layers, kind_count) = (lines.len(), kinds.len());
     quote! {
         #(#shapes)*
-        const fn __layer(
-            __path: &'static ::core::primitive::str,
-            __kind: &'static ::core::primitive::str,
+        const fn __kind(
+            __name: &'static ::core::primitive::str,
             __shape: &'static [::core::primitive::u64],
             [__parameters, __macs]: [::core::primitive::u64; 2],
             __kept: [::core::primitive::u64; 6],
         ) -> __gpumem::__private::network::LayerInfo {
             __gpumem::__private::network::LayerInfo {
-                path: __path,
-                kind: __kind,
+                path: "",
+                kind: __name,
                 output_shape: __shape,
                 parameters: __parameters,
                 macs: __macs,
                 kept: __kept,
             }
         }
-        static __LAYERS: [__gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];
+        static __KINDS: [__gpumem::__private::network::LayerInfo; #kind_count] = [#(#kinds),*];
+        const fn __layer(
+            __path: &'static ::core::primitive::str,
+            __kind: ::core::primitive::usize,
+        ) -> __gpumem::__private::network::LayerInfo {
+            __gpumem::__private::network::LayerInfo { path: __path, ..__KINDS[__kind] }
+        }
+        static __LAYERS: [__gpumem::__private::network::LayerInfo; #layers] = [#(#lines),*];
     }
 }
 
