@@ -9,7 +9,7 @@ use crate::plan::{PlannedProgram, steps};
 use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
-use gpumem_core::report::Device;
+use gpumem_core::report::{Cheaper, Device};
 use gpumem_core::train::Ranks;
 use std::collections::BTreeMap;
 

@@ -120,7 +120,7 @@ impl Net {
         }
         for index in 0..net.loss.len() {
             if unchunkable(&net.graph, &net.outputs, &net.loss, index).is_some() {
-                net.loss[index].options.chunks = 1;
+                net.loss[index].options.chunks = Chunks::WHOLE;
             }
         }
         net
@@ -213,7 +213,7 @@ impl Net {
     /// window to a gradient that is there, and behind it their sum.
     fn keeps_order(&self, how: &How) -> bool {
         let is_pool = |node: &Node| matches!(&node.source, Source::Op { op: Op::MaxPool(_) | Op::MaxPool3d(_), .. });
-        let has_chunks = self.loss.iter().any(|term| term.options.chunks > 1);
+        let has_chunks = self.loss.iter().any(|term| term.options.chunks != Chunks::WHOLE);
         !has_chunks && !matches!(how.way, Way::Ordered) && !self.graph.nodes.iter().any(is_pool)
     }
 
@@ -225,7 +225,7 @@ impl Net {
                 *in_place = false;
             }
         }
-        apart.loss.iter_mut().for_each(|term| term.options.chunks = 1);
+        apart.loss.iter_mut().for_each(|term| term.options.chunks = Chunks::WHOLE);
         let is_live = self.live();
         let all = (0..is_live.len()).filter(|&id| is_live[id] && is_measurable(&self.graph, id));
         let nothing = |id: NodeId| Term { from: Some(id), weight: 0.0, ..Term::of(Measure::Mean) };
