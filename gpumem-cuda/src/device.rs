@@ -95,8 +95,8 @@ impl Cuda {
         Cuda { card: Card { cudnn, ..self.card }, ..self }
     }
 
-    /// Returns this card with kernels whose blocks wait for each other, the default, or with a launch before and one after each such barrier, to
-    /// compare the two. A card without cooperative launches always has the latter.
+    /// Enables or disables kernels whose blocks wait for each other. Without them, there is a launch before and one after each such barrier. The
+    /// default is on. A card without cooperative launches always has the latter.
     pub fn with_grid_barriers(self, barriers: bool) -> Cuda {
         Cuda { card: Card { barriers, ..self.card }, ..self }
     }

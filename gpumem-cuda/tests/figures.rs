@@ -144,7 +144,7 @@ fn program_text(program: &Program) -> String {
 fn budget_text(compiled: &Compiled<'_>) -> String {
     let budget = &compiled.budget;
     let mut text = String::new();
-    for line in Line::ALL {
+    for line in budget.shown() {
         let _ = write!(text, "{} {} ", line.name(), budget[line]);
     }
     let _ = writeln!(

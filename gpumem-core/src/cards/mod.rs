@@ -55,7 +55,7 @@ pub struct Card {
     pub fp32_tflops: Option<f64>,
     /// Dense f16 tensor-core throughput with f32 accumulation, in 10^12 operations a second.
     pub tensor_fp16_tflops: Option<f64>,
-    /// True if such cards are usually connected by a switch that multicasts (NVLink SHARP), for which NCCL takes memory of its own.
+    /// True if such cards are usually connected by a switch that multicasts (NVLink SHARP). NCCL takes memory of its own for it.
     pub has_multicast: bool,
     /// Other facts about the figures.
     pub notes: &'static str,

@@ -239,8 +239,7 @@ pub struct LowerError {
     pub message: String,
 }
 
-/// Returns the message for a loss that compares all samples of a batch and so cannot be computed in the parts into which `field` of `TRAIN` splits
-/// it: `micro_batches` or `ranks`.
+/// Returns the message for a loss that compares all samples of a batch, which `field` of `TRAIN` splits. That is `micro_batches` or `ranks`.
 pub fn not_in_parts(loss: &str, field: &str) -> String {
     alloc::format!(
         "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `{field}`, or use `checkpoint: Auto`"

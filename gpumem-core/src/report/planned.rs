@@ -372,7 +372,8 @@ impl Planned {
         Ok(step.map_or_else(|| self.program.clone(), |step| step.program))
     }
 
-    /// Returns logits in chunks as a change that makes the step cheaper on a device, planned for the target cards `aim`: see [`Planned::within`].
+    /// Returns logits in chunks as a change that makes the step cheaper on a device. It is planned for the target cards `aim`: see
+    /// [`Planned::within`].
     ///
     /// # Errors
     /// See [`NotPlanned`].

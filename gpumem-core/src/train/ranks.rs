@@ -161,7 +161,7 @@ impl Ranks {
         !self.is_alone() && self.shard as u8 >= what as u8 && !matches!(what, Shard::None)
     }
 
-    /// Returns how gradients of a parameter with so many elements and this role are kept if they live until the end of the step.
+    /// Returns how gradients of a parameter with so many elements and this role are kept until the end of the step.
     pub const fn of_gradient(self, role: Role, elements: u64) -> Sharding {
         self.sharding(role, elements, Shard::Gradients, Shard::Optimizer)
     }
@@ -212,8 +212,8 @@ impl Ranks {
         COMMUNICATOR + self.channels * (RING * algorithms + MULTICAST * peers)
     }
 
-    /// Returns the bytes that a rank sends in a step whose exchanged parameters have `bytes` bytes, and as many that it receives: two passes of a
-    /// ring, or three with sharded parameters.
+    /// Returns the bytes that a rank sends in a step whose exchanged parameters have `bytes` bytes. It receives as many. A ring makes two passes, or
+    /// three with sharded parameters.
     pub const fn sent(self, bytes: u64) -> u64 {
         let passes = if self.shards(Shard::Parameters) { 3 } else { 2 };
         (bytes as u128 * passes * (self.count as u128 - 1) / self.count as u128) as u64

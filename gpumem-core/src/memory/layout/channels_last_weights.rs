@@ -105,7 +105,7 @@ impl Turned {
         })
     }
 
-    /// Returns what the host writes to a whole tensor at `offset`, in the layout that is stored, and `None` if that is the host's.
+    /// Returns what the host writes to a whole tensor at `offset`, in the layout that is stored. `None` if that is the host's.
     pub fn stored_whole(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let Weight { channels, taps, width, .. } = self.weights.get(&offset)?;
         Some(turned(bytes, [*channels, *taps], *width))

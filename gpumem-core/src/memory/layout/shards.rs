@@ -14,7 +14,7 @@ use core::ops::Range;
 /// A rank's shard of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Bytes of the whole tensor, which all ranks have in their places, one after the other, without the padding at the end.
+    /// Bytes of the whole tensor: the shards of all ranks, one after the other, without the padding at the end.
     pub whole: usize,
     /// Bytes of a shard, with padding.
     pub bytes: usize,
