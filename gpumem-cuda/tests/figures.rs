@@ -19,7 +19,6 @@ use gpumem::__private::memory::place::place;
 use gpumem::__private::memory::tables::Workspaces;
 use gpumem::__private::program::{Class, Program};
 use gpumem::Compiled;
-use gpumem::Line;
 use gpumem::optim::{Adam, Optimizer, Sgd};
 use gpumem::{Network, Precision, Update};
 use gpumem_core::operation::Operations;

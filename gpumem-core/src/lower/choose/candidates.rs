@@ -13,6 +13,7 @@ use crate::program::cost::flops;
 use crate::program::loss::Chunks;
 use crate::train::Checkpoint;
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Steps that need less memory than a given training step.
@@ -44,7 +45,7 @@ pub(in crate::lower) struct ListedLevel {
 /// The operations of a level.
 #[derive(Clone, Debug)]
 enum StepForm {
-    Lowered(Program),
+    Lowered(Box<Program>),
     /// Not lowered yet: the order of operations.
     Ordered(Vec<u32>),
 }
@@ -181,12 +182,12 @@ impl Blueprint {
             |step, peak, more, time: u64| ListedLevel { step, peak, chunks, more, time: time.saturating_add(added) };
         let mut all = Vec::new();
         if chunks.count > 1 {
-            all.push(level(StepForm::Lowered(step.clone()), setting.peak(step), None, 0));
+            all.push(level(StepForm::Lowered(Box::new(step.clone())), setting.peak(step), None, 0));
         }
         if let Some(again) = again {
             let time = time_again(&again, setting);
             let (peak, more) = (setting.peak(&again), Some([0, share(time, cost.whole)]));
-            all.push(level(StepForm::Lowered(again), peak, more, time));
+            all.push(level(StepForm::Lowered(Box::new(again)), peak, more, time));
         }
         for RecomputeLevel { order, peak, macs_again, cost: time, .. } in found.levels.into_iter().skip(1) {
             let time = time.saturating_sub(cost.own);
@@ -221,7 +222,7 @@ impl Levels {
     ) -> Result<Option<Program>, LowerError> {
         let Some(level) = self.level(number) else { return Ok(None) };
         match (&level.step, &self.leanest) {
-            (StepForm::Lowered(program), _) => Ok(Some(program.clone())),
+            (StepForm::Lowered(program), _) => Ok(Some((**program).clone())),
             (StepForm::Ordered(_), Some(leanest)) if number == self.all.len() => Ok(Some(leanest.clone())),
             (StepForm::Ordered(order), _) if level.chunks.count == 1 => {
                 blueprint.training_in_order(setting.precision, order)
