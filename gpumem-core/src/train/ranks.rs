@@ -161,7 +161,7 @@ impl Ranks {
         !self.is_alone() && self.shard as u8 >= what as u8 && !matches!(what, Shard::None)
     }
 
-    /// Returns how gradients of a parameter with so many elements and this role are kept until the end of the step.
+    /// Returns how gradients of such a parameter are kept until the end of the step.
     pub const fn of_gradient(self, role: Role, elements: u64) -> Sharding {
         self.sharding(role, elements, Shard::Gradients, Shard::Optimizer)
     }
