@@ -51,6 +51,8 @@ pub(crate) struct Loaded {
     part: Option<Range<usize>>,
     /// The number of this rank's first part among those of all ranks.
     first_part: u32,
+    /// True if it has an exchange between ranks, so that all of them run it together.
+    exchanges: bool,
     staging: Staging,
     /// The number of optimizer states that every update has.
     moments: u64,
@@ -131,6 +133,7 @@ impl Loaded {
             accumulators: accumulators.into_iter().map(|tensor| ranges[tensor as usize].clone()).collect(),
             part,
             first_part: peers.map_or(0, |(peers, _)| peers.rank()) as u32 * program.descent.micro_batches as u32,
+            exchanges: program.operations.iter().any(|operation| operation.action.is_exchange()),
             staging,
             moments: Optimizer::MOST_STATES as u64,
             states: program.moments,
@@ -185,6 +188,11 @@ impl Loaded {
     /// Returns an error for the first index that is too large.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.checks.iter().try_for_each(IndexCheck::run)
+    }
+
+    /// True if all ranks run it together.
+    pub(crate) fn exchanges(&self) -> bool {
+        self.exchanges
     }
 
     /// True if a batch is split, into micro-batches or over ranks.

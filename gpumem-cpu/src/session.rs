@@ -11,7 +11,6 @@ use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::layout::shards::{Shard as TensorShard, Shards};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
-use gpumem_core::train::Shard;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
 use std::fmt;
@@ -175,10 +174,7 @@ fn check_ranks(job: &Job, group: Option<&Group>) -> Result<(), Error> {
     let Some(train) = &job.train else { return Ok(()) };
     let (compiled, ranks) = (train.program.descent.ranks, group.map_or(1, |(peers, _)| peers.count()));
     let what = match (compiled.count, ranks) {
-        (own, there) if own == there && !compiled.shards(Shard::Parameters) => return Ok(()),
-        (own, there) if own == there => {
-            "keeps shards of parameters, which the CPU does not run; write `shard: Gradients`".into()
-        }
+        (own, there) if own == there => return Ok(()),
         (1, there) => {
             format!("was compiled for one rank, and the device is one of {there}; write `ranks: {there}` in `TRAIN`")
         }
@@ -311,7 +307,9 @@ impl Runner for Session {
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.machine.run(&mut self.infer, &NO_OPTIMIZER, (false, false), None)
+        // A pass that gathers parameters is one of all ranks.
+        let is_shared = self.infer.exchanges();
+        self.machine.run(&mut self.infer, &NO_OPTIMIZER, (false, is_shared), None)
     }
 
     fn serve(&mut self) -> Result<(), Error> {

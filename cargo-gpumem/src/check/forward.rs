@@ -33,7 +33,7 @@ pub struct Forward {
 impl Forward {
     /// Plans and loads the forward pass for a number of samples. `beside` are bytes that are needed outside of its arena.
     pub fn load(blueprint: &Blueprint, samples: u64, beside: u64) -> Result<Forward, Failure> {
-        let program = blueprint.evaluation().map_err(|error| NotPlanned::Lower(error).to_string())?;
+        let program = blueprint.forward_pass().map_err(|error| NotPlanned::Lower(error).to_string())?;
         let owned = tables(&program);
         let workspaces = Workspaces::of(&TargetCards::at(&[]), Train::DEFAULT.conv_workspace);
         let tables = owned.as_tables().with_workspaces(workspaces);

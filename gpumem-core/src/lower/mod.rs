@@ -42,6 +42,7 @@ pub use stage::{Stage, stages};
 
 use crate::graph::{Graph, NodeId};
 use crate::program::Program;
+use crate::train::Ranks;
 use alloc::vec::Vec;
 use schedule::Schedule;
 
@@ -122,6 +123,19 @@ fn run(graph: &Graph, outputs: &[NodeId], options: &Options<'_>, wanted: Schedul
         Some(training) => schedule::schedule(&rewritten, training, wanted)?,
         None => differentiate::forward_pass(&rewritten)?,
     };
+    Ok(emit::finish(draft, &rewritten.graph, options.training))
+}
+
+/// Lowers a graph to a forward pass of ranks that shard its parameters. Before a unit of the network runs, its parameters are gathered.
+///
+/// # Errors
+/// Those of [`lower`].
+pub fn lower_sharded(graph: &Graph, outputs: &[NodeId], ranks: Ranks) -> Result<Program, LowerError> {
+    let options = Options::default();
+    options.check(outputs)?;
+    let rewritten = rewrite::rewrite(graph, outputs, options.training)?;
+    let mut draft = differentiate::forward_pass(&rewritten)?;
+    emit::ranks::shard_forward(&mut draft, ranks);
     Ok(emit::finish(draft, &rewritten.graph, options.training))
 }
 

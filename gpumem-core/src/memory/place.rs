@@ -5,6 +5,7 @@ use crate::memory::Compiled;
 use crate::memory::budget::{Line, padded};
 use crate::number::{Format, Precision};
 use crate::program::{Class, Evaluation, Program, Tensor, TensorId};
+use crate::train::ranks::Sharding;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
@@ -254,9 +255,11 @@ fn move_from(placed: &mut Placed, classes: &[Class], from: u64, to: u64) {
 /// Gives tensors of these classes in the forward pass the places of the training step's tensors of equal names.
 fn take_places(train: &Placed, infer: &mut Placed, classes: &[Class]) -> Result<(), Error> {
     let is_shared = |tensor: &Tensor| classes.contains(&tensor.class);
-    let is_same = |one: &Tensor, other: &Tensor| {
-        (one.class, one.role, one.shape, one.layout) == (other.class, other.role, other.shape, other.layout)
+    let of = |tensor: &Tensor| {
+        let is_sharded = matches!(tensor.sharding, Sharding::Sharded(_));
+        (tensor.class, tensor.role, tensor.shape, tensor.layout, is_sharded)
     };
+    let is_same = |one: &Tensor, other: &Tensor| of(one) == of(other);
     let places = train.offsets.iter().zip(&train.masters);
     let theirs: BTreeMap<&str, (&Tensor, (&u64, &Option<u64>))> = (train.program.tensors.iter().zip(places))
         .filter(|(tensor, _)| is_shared(tensor))

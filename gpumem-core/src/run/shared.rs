@@ -9,14 +9,15 @@ use crate::run::device::{Device, Runner, Served};
 use crate::run::host_copies::{Outputs, give};
 use crate::run::net::Net;
 use crate::run::tensor::Give;
+use crate::train::Shard;
 
 impl<N: Network, D: Device> Net<N, D> {
     /// Loads the training step and the forward pass of `INFER` in one arena, with one set of parameters. The pass keeps its own batch;
     /// [`Net::infer`] runs it.
     ///
     /// # Errors
-    /// As for [`Net::load`]; [`Error::Unsupported`] if `INFER` has another precision, a larger batch, or more activations than `TRAIN`;
-    /// load it alone with `infer_on` then.
+    /// As for [`Net::load`]; [`Error::Unsupported`] if `INFER` has another precision, a larger batch, or more activations than `TRAIN`,
+    /// or if ranks shard the parameters; load it alone with `infer_on` then.
     pub fn load_shared(device: &D) -> Result<Net<N, D>, Error>
     where
         N: Serve,
@@ -69,6 +70,9 @@ pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled<
         let parts =
             if step == whole { "`TRAIN`".into() } else { alloc::format!("a micro-batch of {whole} in `TRAIN`") };
         return refused(&alloc::format!("has batch {}, more than {step} in {parts}", serving.batch));
+    }
+    if train.program.descent.ranks.shards(Shard::Parameters) {
+        return refused("reads whole weights, and `TRAIN` keeps shards of them");
     }
     let mut placed = place(serving)?;
     let needed = match N::STEPS.is_empty() {

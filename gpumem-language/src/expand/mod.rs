@@ -153,7 +153,8 @@ fn all_programs(
 
 fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
     blueprint.settle_conv_norm(&assumed_sizes::least(readings))?;
-    let has_both = readings.train().is_some() && readings.cached().is_some();
+    let infers = readings.infer.is_some() || readings.train().is_none();
+    let has_both = readings.train().is_some() && infers && blueprint.infers_apart();
     let known = target_cards::known(readings);
     let (found, (training, levels, level_count, packed)) = match target_cards::largest(readings, &blueprint)? {
         Some(Found { batch, room, fitted }) => (Some([batch, room]), between(fitted)),
@@ -170,7 +171,7 @@ fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Bluepri
         found,
         packed,
         remedies: remedies.unwrap_or(Remedies::UNKNOWN),
-        inference: blueprint.inference()?,
+        inference: if infers { blueprint.inference() } else { blueprint.evaluation() }?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
         one_step: blueprint.decoding()?,
         blueprint,

@@ -4,7 +4,7 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
 use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
-use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
+use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, lower_sharded, search};
 use crate::memory::tables::samples;
 use crate::number::Precision;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
@@ -12,7 +12,7 @@ use crate::program::loss::Written;
 use crate::program::op::{Rule, Work};
 use crate::program::{Op, Program};
 use crate::train::optim::matches;
-use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Update};
+use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Shard, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -332,16 +332,34 @@ impl Blueprint {
     pub fn inference(&self) -> Result<Program, LowerError> {
         match self.cached {
             Some(cached) => lower_cached(&self.graph, &self.outputs, cached),
-            None => self.evaluation(),
+            None => self.forward_pass(),
         }
     }
 
-    /// Returns the forward pass over whole samples, whatever `INFER` says.
+    /// Returns the forward pass over whole samples on one rank, whatever `INFER` says.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn forward_pass(&self) -> Result<Program, LowerError> {
+        lower(&self.forward_graph(), &self.outputs, &Options::default())
+    }
+
+    /// Returns the forward pass of a training network. It gathers the parameters that ranks of the training step shard.
     ///
     /// # Errors
     /// See [`lower`].
     pub fn evaluation(&self) -> Result<Program, LowerError> {
-        lower(&self.forward_graph(), &self.outputs, &Options::default())
+        let ranks = self.training.as_ref().map(|steps| steps.descent.ranks);
+        match ranks.filter(|ranks| ranks.shards(Shard::Parameters)) {
+            Some(ranks) => lower_sharded(&self.forward_graph(), &self.outputs, ranks),
+            None => self.forward_pass(),
+        }
+    }
+
+    /// True if the forward pass of `INFER` is another program than that of the training network.
+    pub fn infers_apart(&self) -> bool {
+        self.cached.is_some()
+            || self.training.as_ref().is_some_and(|steps| steps.descent.ranks.shards(Shard::Parameters))
     }
 
     /// Returns the forward pass of `INFER` for one time step. `None` without a cache, or if `INFER` takes one at a time anyway. Each of its

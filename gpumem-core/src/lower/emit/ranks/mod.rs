@@ -11,6 +11,7 @@ mod buckets;
 mod gathers;
 mod norms;
 
+use crate::lower::draft::Draft;
 use crate::lower::options::Training;
 use crate::program::op::TrainingOnly;
 use crate::program::{Action, Class, Collective, Exchange, NO_ROW, Operand, Operation, Phase, Slot, Tensor, TensorId};
@@ -36,6 +37,13 @@ pub(in crate::lower) fn exchange(
         operations = gathers::gather(operations, tensors, ranks);
     }
     operations
+}
+
+/// Shards the parameters of a forward pass, and adds the exchanges that gather them.
+pub(in crate::lower) fn shard_forward(draft: &mut Draft, ranks: Ranks) {
+    let Draft { tensors, operations, .. } = draft;
+    tensors.iter_mut().for_each(|tensor| tensor.sharding = sharding(ranks, tensor));
+    *operations = gathers::gather(core::mem::take(operations), tensors, ranks);
 }
 
 /// Returns how ranks keep a tensor that lives longer than a step, or until its end. Others are replicated.
