@@ -128,6 +128,14 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.serve())
     }
 
+    fn rank(&self) -> [u64; 2] {
+        each!(self, AnyRunner, runner => runner.rank())
+    }
+
+    fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
+        each!(self, AnyRunner, runner => runner.any_rank(condition))
+    }
+
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.set_optimizer(optimizer))
     }

@@ -317,6 +317,17 @@ impl Runner for Session {
         self.machine.run(program, &NO_OPTIMIZER, (false, false), None)
     }
 
+    fn rank(&self) -> [u64; 2] {
+        self.machine.peers.as_ref().map_or([0, 1], |peers| [peers.rank(), peers.count()])
+    }
+
+    fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
+        let Some(peers) = &self.machine.peers else { return Ok(condition) };
+        let mut votes = [f32::from(u8::from(condition))];
+        peers.sum(&mut votes)?;
+        Ok(votes[0] > 0.0)
+    }
+
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         if let Some(step) = self.steps.get_mut(self.at) {
             step.optimizer = optimizer;

@@ -212,6 +212,19 @@ pub trait Runner {
         Err(Error::Damaged("no further forward pass was loaded"))
     }
 
+    /// Returns the number of this rank, from 0, and that of all ranks. A device without other ranks is the only one.
+    fn rank(&self) -> [u64; 2] {
+        [0, 1]
+    }
+
+    /// Returns true on all ranks if `condition` is true on one of them. All ranks call it.
+    ///
+    /// # Errors
+    /// A failure of the exchange.
+    fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
+        Ok(condition)
+    }
+
     /// Changes the optimizer's hyperparameters from the next step on.
     ///
     /// # Errors

@@ -302,6 +302,19 @@ impl<N: Learns, D: Device> Net<N, D> {
         Ok(())
     }
 
+    /// Takes part in the snapshot that another rank takes at the same time, and keeps nothing: shards of all ranks are gathered.
+    ///
+    /// # Errors
+    /// As for [`Net::snapshot`].
+    pub fn join_snapshot(&mut self) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        for tensor in self.state_tensors() {
+            bytes.resize(tensor.bytes as usize, 0);
+            self.read_state(&tensor, &mut bytes)?;
+        }
+        Ok(())
+    }
+
     /// Takes over the training state of a snapshot: the next step is the one that followed it, bit for bit on the CPU.
     ///
     /// # Errors
