@@ -176,7 +176,7 @@ impl Batched for () {
 pub struct Position {
     /// The epoch; the first is 0.
     pub epoch: u64,
-    /// Samples of this shard that the epoch has returned.
+    /// Samples that the epoch has returned, those of all shards counted.
     pub sample: u64,
 }
 
@@ -189,6 +189,8 @@ pub struct Tensors<I, T> {
     pub target: T,
     /// Samples that come from the data set: the first ones. The others are padding.
     pub len: usize,
+    /// Samples of the batches that all shards have at this place: `len` without other shards.
+    pub global_len: usize,
     /// The position after this batch.
     pub position: Position,
 }
@@ -196,7 +198,7 @@ pub struct Tensors<I, T> {
 impl<I: Batched, T: Batched> Tensors<I, T> {
     /// Returns tensors of zeros, without samples.
     pub(crate) fn zeros() -> Tensors<I, T> {
-        Tensors { input: I::zeros(), target: T::zeros(), len: 0, position: Position::default() }
+        Tensors { input: I::zeros(), target: T::zeros(), len: 0, global_len: 0, position: Position::default() }
     }
 }
 

@@ -97,6 +97,29 @@ fn shards_are_a_partition() {
     assert_eq!(all, (0..23).collect::<Vec<_>>());
 }
 
+/// Shards cut the batches of one loader into pieces, and another number of shards goes on at their position.
+#[test]
+fn shards_are_pieces_of_larger_batches() {
+    let mut whole = Loader::<Tensor<f32, (D<12>, D<2>)>, Tensor<u32, (D<12>,)>>::new(numbered(40)).shuffle();
+    let batches: Vec<Vec<u32>> =
+        whole.epoch().unwrap().map(|batch| batch.unwrap().target.as_slice().to_vec()).collect();
+    for rank in 0..3 {
+        let mut shard = loader(numbered(40)).shuffle().shard(rank, 3);
+        for (number, of_all) in batches.iter().enumerate() {
+            let batch = shard.next_batch().unwrap();
+            assert_eq!(batch.target.as_slice(), &of_all[4 * rank..][..4]);
+            assert_eq!(batch.global_len, if number == 3 { 4 } else { 12 });
+            assert_eq!(batch.len, if number == 3 && rank > 0 { 0 } else { 4 });
+        }
+        assert_eq!(shard.position(), Position { epoch: 1, sample: 0 });
+    }
+    let mut shard = loader(numbered(40)).shuffle().shard(1, 3);
+    shard.next_batch().unwrap();
+    let mut other = loader(numbered(40)).shuffle().shard(0, 2);
+    other.resume(shard.position());
+    assert_eq!((shard.position().sample, other.next_batch().unwrap().target.as_slice()), (12, &batches[1][..4]));
+}
+
 #[test]
 fn padding_has_an_ignored_label() {
     let mut padded = loader(numbered(6));
@@ -208,7 +231,8 @@ fn impossible_settings_are_errors() {
 
     let mut beyond = loader(numbered(9));
     beyond.resume(Position { epoch: 2, sample: 10 });
-    let message = "position 10 of epoch 2 is beyond the 9 samples of this shard; resume with the data set and shard it was saved with";
+    let message =
+        "position 10 of epoch 2 is beyond the 9 samples of the data set; resume with the one it was saved with";
     assert_eq!(first_error(&mut beyond), message);
 
     let differ = Loader::<Input, Tensor<u32, (D<3>,)>>::new(numbered(9)).batches().unwrap_err();

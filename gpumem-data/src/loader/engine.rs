@@ -30,7 +30,7 @@ pub(super) struct Wanted {
     /// The number of the batch in its run.
     pub number: usize,
     pub epoch: u64,
-    /// The first sample of the batch, counted in the shard.
+    /// The first sample of the batches that all shards have at this place.
     pub first: usize,
     /// The position after the batch.
     pub after: Position,
@@ -121,7 +121,8 @@ impl<I: Batched, T: Batched> Engine<I, T> {
         let mut indices = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(division.batch));
         order.indices(division, wanted.first, &mut indices);
         let tensors = self.pool.take().unwrap_or_else(Tensors::zeros);
-        let tensors = Tensors { len: indices.len(), position: wanted.after, ..tensors };
+        let global_len = division.global_len(wanted.first);
+        let tensors = Tensors { len: indices.len(), global_len, position: wanted.after, ..tensors };
         let run = self.shared.run.load(Ordering::Relaxed);
         let job = Job { run, wanted, indices, tensors, result: Ok(()) };
         if let Some(jobs) = &self.jobs

@@ -39,11 +39,11 @@ impl EpochRun {
     fn ask<I: Batched, T: Batched>(&mut self, engine: &mut Engine<I, T>, order: &EpochOrder) {
         while self.asked < self.batches && engine.has_room(self.asked - self.given) {
             let number = self.asked;
-            let first = self.before + number * self.division.batch;
+            let first = self.before + number * self.division.global_batch();
             let after = if number + 1 == self.batches {
                 Position { epoch: self.epoch.saturating_add(1), sample: 0 }
             } else {
-                Position { epoch: self.epoch, sample: first.saturating_add(self.division.batch) as u64 }
+                Position { epoch: self.epoch, sample: first.saturating_add(self.division.global_batch()) as u64 }
             };
             engine.ask(order, &self.division, Wanted { number, epoch: self.epoch, first, after });
             self.asked += 1;

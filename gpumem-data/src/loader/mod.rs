@@ -163,15 +163,29 @@ impl<I: Batched, T: Batched> Loader<I, T> {
 
     /// Loads the share of process `rank` of `of`. The shares partition the samples, and have equally many batches.
     ///
-    /// If there are fewer samples than all ranks need, some have a last batch of padding alone: `drop_last` avoids that.
+    /// The batches that all shards have at one place are a batch of `of` times the size, cut into pieces in the order of ranks: what as many
+    /// micro-batches of one process have. If there are fewer samples than all ranks need, some have a last batch of padding alone: `drop_last`
+    /// avoids that. A trainer sets this by the rank of its network.
     #[must_use]
-    pub fn shard(self, rank: usize, of: usize) -> Self {
-        Loader { shard: Shard { rank, of }, run: None, ..self }
+    pub fn shard(mut self, rank: usize, of: usize) -> Self {
+        self.set_shard(rank, of);
+        self
+    }
+
+    /// Sets the share as [`Loader::shard`] does. The next batch is that of the new share at the position.
+    pub fn set_shard(&mut self, rank: usize, of: usize) {
+        (self.shard, self.run) = (Shard { rank, of }, None);
+    }
+
+    /// Returns the number of this share, from 0, and that of all shares.
+    pub fn share(&self) -> [usize; 2] {
+        [self.shard.rank, self.shard.of]
     }
 
     /// Continues at a position of an earlier loader. `Position { epoch, sample: 0 }` is the start of an epoch.
     ///
-    /// The next epoch returns the samples that the earlier loader would have returned, if data set, seed, order and shard are equal.
+    /// The next epoch returns the samples that the earlier loader would have returned, if data set, seed and order are equal. Another number of
+    /// shards cuts the remaining samples into other pieces.
     pub fn resume(&mut self, position: Position) {
         self.position = position;
         self.run = None;
@@ -244,11 +258,11 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// Begins a run at the position, or at the next epoch if this one has no batches left. Leaves the engine to the caller.
     fn begin(&mut self) -> Result<(Engine<I, T>, EpochRun)> {
         let division = self.division()?;
-        if self.position.sample > division.common() as u64 {
+        if self.position.sample > division.samples as u64 {
             let Position { epoch, sample } = self.position;
             return Err(self.about_set(Error::setting(format!(
-                "position {sample} of epoch {epoch} is beyond the {} samples of this shard; resume with the data set and shard it was saved with",
-                division.common()
+                "position {sample} of epoch {epoch} is beyond the {} samples of the data set; resume with the one it was saved with",
+                division.samples
             ))));
         }
         if division.batches(self.position.sample as usize) == 0 {
@@ -293,7 +307,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             return Err(self.about_set(Error::new(ErrorKind::Empty { wanted })));
         }
         if division.batches(0) == 0 {
-            let kind = ErrorKind::FewSamples { samples: division.common(), batch: division.batch };
+            let kind = ErrorKind::FewSamples { samples: division.samples, batch: division.global_batch() };
             return Err(self.about_set(Error::new(kind)));
         }
         if division.is_padded() && !T::is_ignorable() && !self.pads {

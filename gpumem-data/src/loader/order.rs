@@ -23,25 +23,25 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Returns the number of samples of this shard.
-    pub fn own(&self) -> usize {
-        self.samples.saturating_sub(self.shard.rank).div_ceil(self.shard.of)
+    /// Returns the samples of one batch of each shard together.
+    pub fn global_batch(&self) -> usize {
+        self.shard.of.saturating_mul(self.batch)
     }
 
-    /// Returns the samples that each shard goes through, padding included. It is equal on all ranks.
-    pub fn common(&self) -> usize {
-        if self.drops_last { self.samples / self.shard.of } else { self.samples.div_ceil(self.shard.of) }
+    /// Returns the samples that all shards have together in their batches from sample `first` on.
+    pub fn global_len(&self, first: usize) -> usize {
+        self.samples.saturating_sub(first).min(self.global_batch())
     }
 
-    /// Returns the batches after the first `given` samples of a shard. It is equal on all ranks.
+    /// Returns the batches after the first `given` samples of all shards. It is equal on all ranks.
     pub fn batches(&self, given: usize) -> usize {
-        let left = self.common().saturating_sub(given);
-        if self.drops_last { left / self.batch } else { left.div_ceil(self.batch) }
+        let left = self.samples.saturating_sub(given);
+        if self.drops_last { left / self.global_batch() } else { left.div_ceil(self.global_batch()) }
     }
 
     /// True if some batch is incomplete on some rank.
     pub fn is_padded(&self) -> bool {
-        !self.drops_last && !self.samples.is_multiple_of(self.shard.of.saturating_mul(self.batch))
+        !self.drops_last && !self.samples.is_multiple_of(self.global_batch())
     }
 }
 
@@ -79,13 +79,15 @@ impl EpochOrder {
         Ok(())
     }
 
-    /// Replaces `indices` by the data set's indices of a batch, which begins at sample `first` of the shard.
+    /// Replaces `indices` by the data set's indices of this shard's batch, among those of all shards from sample `first` on.
+    ///
+    /// Each shard has samples that follow each other, so that ranks have the samples of as many micro-batches.
     pub fn indices(&self, division: &Division, first: usize, indices: &mut Vec<usize>) {
-        let end = division.own().min(first.saturating_add(division.batch));
-        let place = |sample: usize| sample * division.shard.of + division.shard.rank;
+        let first = first.saturating_add(division.shard.rank.saturating_mul(division.batch));
+        let end = division.samples.min(first.saturating_add(division.batch));
         let index = |place: usize| self.shuffled.get(place).copied().unwrap_or(place);
         indices.clear();
-        indices.extend((first..end).map(|sample| index(place(sample))));
+        indices.extend((first..end).map(index));
     }
 }
 
@@ -109,7 +111,7 @@ mod tests {
                     assert_eq!(division.batches(0), self::division(samples, batch, (0, of), drops_last).batches(0));
                     let mut indices = Vec::new();
                     for number in 0..division.batches(0) {
-                        order.indices(&division, number * batch, &mut indices);
+                        order.indices(&division, number * batch * of, &mut indices);
                         assert!(!drops_last || indices.len() == batch);
                         seen.extend_from_slice(&indices);
                     }
