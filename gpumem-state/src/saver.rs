@@ -20,7 +20,8 @@ use std::thread::JoinHandle;
 pub trait NetState: sealed::Sealed {
     /// Saves the training state as a new folder in `folder`, which `latest` names from then on, and returns its path.
     ///
-    /// It returns when the state is on the disk. [`Saver`] writes during training, and removes old states.
+    /// It returns when the state is on the disk. If several ranks share the training, all of them call it, the first one writes, and the others
+    /// return `folder`. [`Saver`] writes during training, and removes old states.
     ///
     /// PyTorch: `torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)`.
     ///
@@ -64,9 +65,11 @@ mod sealed {
 
 impl<N: Learns, D: Device> NetState for Net<N, D> {
     fn save_state(&mut self, folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
-        let mut saver = Saver::open(folder)?;
+        let mut saver = Saver::on_rank(folder, self.rank())?;
         saver.save(self, &Progress::default())?;
         let saved = saver.wait()?;
+        // When a rank goes on, the state is there for it.
+        self.any_rank(false).map_err(|error| Error::copy(&saver.folder, error))?;
         Ok(saved.unwrap_or_else(|| saver.folder.clone()))
     }
 
@@ -115,7 +118,8 @@ pub struct Saver {
     spare: Option<Snapshot>,
     /// The last state that was written.
     saved: Option<PathBuf>,
-    _lock: Lock,
+    /// `None` on a rank that writes nothing.
+    lock: Option<Lock>,
 }
 
 impl Saver {
@@ -128,7 +132,22 @@ impl Saver {
         fs::create_dir_all(&folder).map_err(|error| Error::system(&folder, "made", &error))?;
         let lock = Lock::take(&folder)?;
         folder::clean(&folder)?;
-        Ok(Saver { folder, keep: None, writing: None, spare: None, saved: None, _lock: lock })
+        Ok(Saver { folder, keep: None, writing: None, spare: None, saved: None, lock: Some(lock) })
+    }
+
+    /// Opens a folder as [`Saver::open`] does on the first rank of a training, [`Net::rank`] 0. The saver of another rank takes part in saving, as all
+    /// of them must, and writes nothing.
+    ///
+    /// # Errors
+    /// As for [`Saver::open`].
+    pub fn on_rank(folder: impl AsRef<Path>, rank: usize) -> Result<Saver, Error> {
+        match rank {
+            0 => Saver::open(folder),
+            _ => {
+                let folder = folder.as_ref().to_path_buf();
+                Ok(Saver { folder, keep: None, writing: None, spare: None, saved: None, lock: None })
+            }
+        }
     }
 
     /// Keeps the last `states` states, at least 1, and those with a mark. Without it, all states are kept.
@@ -174,6 +193,9 @@ impl Saver {
         marks: Vec<String>,
     ) -> Result<(), Error> {
         self.wait()?;
+        if self.lock.is_none() {
+            return net.join_snapshot().map_err(|error| Error::copy(&self.folder, error));
+        }
         let copied = match self.spare.take() {
             Some(mut spare) => net.snapshot_into(&mut spare).map(|()| spare),
             None => net.snapshot(),

@@ -82,7 +82,7 @@ pub(crate) fn open<N: Trains, D: Device>(
         let what = "has states of an earlier training; go on from the newest with `.resume_if_any()`, or choose another folder";
         return Err(Error::file(folder, what));
     }
-    let mut saver = Saver::open(folder)?;
+    let mut saver = Saver::on_rank(folder, net.rank())?;
     if let Some(keep) = *keep {
         saver = saver.keep(keep);
     }
@@ -98,7 +98,7 @@ pub(crate) fn open<N: Trains, D: Device>(
 impl Checkpoints {
     /// Saves if the interval has passed.
     pub fn tick<N: Trains, D: Device>(&mut self, net: &mut Net<N, D>, place: Place<'_>, tick: Tick) -> Result<()> {
-        if self.due.is_due(tick) { self.save(net, place) } else { Ok(()) }
+        if self.due.is_due(tick, net)? { self.save(net, place) } else { Ok(()) }
     }
 
     /// Saves, unless the last state is of this step.

@@ -3,11 +3,13 @@
 use crate::error::{Error, Result};
 use crate::metrics::{Metric, Table};
 use crate::padding::Padding;
+use crate::replay::trained_samples;
+use crate::start::shard;
 use gpumem_core::network::Trains;
 use gpumem_core::run::averages::Averaged;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
-use gpumem_data::{Batched, Dataset, Loader, Position};
+use gpumem_data::{Batch, Batched, Dataset, Loader, Position};
 
 /// Samples to validate on: a data set, or a loader of one.
 ///
@@ -98,19 +100,23 @@ where
     N::Input: Batched,
     N::Target: Batched,
 {
+    shard(net, loader)?;
+    let at = (step, net.ranks());
     if !net.has_averages() {
-        return evaluate_with(net, loader, metrics, step, is_asked);
+        return evaluate_with(net, loader, metrics, at, is_asked);
     }
-    let evaluated = net.averaged(|net| Ok(evaluate_with(net, loader, metrics, step, is_asked)));
+    let evaluated = net.averaged(|net| Ok(evaluate_with(net, loader, metrics, at, is_asked)));
     evaluated.map_err(Error::compute(step))?
 }
 
 /// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start. `None` if `is_asked` to stop before the end.
+///
+/// `ranks` have a share of the samples each. Metrics of shares cannot be put together, so that each rank measures all samples.
 fn evaluate_with<N: Trains>(
     net: &mut impl Evaluates<N>,
     loader: &mut Loader<N::Input, N::Target>,
     metrics: &mut Metrics<'_, N>,
-    step: u64,
+    (step, ranks): (u64, usize),
     is_asked: &dyn Fn() -> bool,
 ) -> Result<Option<Scores>>
 where
@@ -127,16 +133,26 @@ where
         if is_asked() {
             return Ok(None);
         }
-        let is_whole = batch.len == room;
-        if batch.len > 0 && (is_whole || padding.has_mean(&batch.target, batch.len, room)) {
+        let all = trained_samples(&batch, ranks);
+        // All ranks decide alike.
+        let is_whole = all == room.saturating_mul(ranks);
+        let counts =
+            if ranks > 1 { padding.has_mean_of::<N::Target>() } else { padding.has_mean(&batch.target, all, room) };
+        if all > 0 && (is_whole || counts) {
             let loss = net.eval_loss(&batch.input, &batch.target).map_err(Error::compute(step))?;
-            sum += f64::from(loss) * batch.len as f64;
-            samples += batch.len as u64;
+            sum += f64::from(loss) * all as f64;
+            samples += all as u64;
         }
-        if batch.len > 0 && !metrics.is_empty() {
-            let outputs = net.forward(&batch.input).map_err(Error::compute(step))?;
-            metrics.iter_mut().try_for_each(|metric| metric.add(&outputs, &batch.target, batch.len))?;
+        if ranks == 1 {
+            measure(net, &batch, metrics, step)?;
         }
+    }
+    if ranks > 1 && !metrics.is_empty() {
+        let [rank, of] = loader.share();
+        loader.set_shard(0, 1);
+        loader.resume(Position::default());
+        loader.epoch()?.try_for_each(|batch| measure(net, &batch?, metrics, step))?;
+        loader.set_shard(rank, of);
     }
     if samples == 0 {
         return Err(Error::setting(format!(
@@ -150,6 +166,24 @@ where
         scores.tables.extend(metric.table().map(|table| Table { name: logged(&table.name), ..table }));
     }
     Ok(Some(scores))
+}
+
+/// Adds the samples of a batch to the metrics.
+fn measure<N: Trains>(
+    net: &mut impl Evaluates<N>,
+    batch: &Batch<N::Input, N::Target>,
+    metrics: &mut Metrics<'_, N>,
+    step: u64,
+) -> Result<()>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    if batch.len == 0 || metrics.is_empty() {
+        return Ok(());
+    }
+    let outputs = net.forward(&batch.input).map_err(Error::compute(step))?;
+    metrics.iter_mut().try_for_each(|metric| metric.add(&outputs, &batch.target, batch.len))
 }
 
 /// Returns the name of a metric in logs.

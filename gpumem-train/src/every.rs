@@ -1,5 +1,9 @@
 //! Intervals of a training.
 
+use crate::error::{Error, Result};
+use gpumem_core::network::Network;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::Net;
 use std::time::{Duration, Instant};
 
 /// An interval between checkpoints or evaluations.
@@ -34,19 +38,29 @@ impl Due {
         Due { every, last: start }
     }
 
-    /// True if it is due after a step.
-    pub fn is_due(&mut self, tick: Tick) -> bool {
+    /// True if it is due after a step, on all ranks of a network.
+    pub fn is_due<N: Network, D: Device>(&mut self, tick: Tick, net: &mut Net<N, D>) -> Result<bool> {
+        let own = self.has_passed(tick);
+        // Clocks differ; epochs and steps do not.
         let is_due = match self.every {
+            Every::Minutes(_) => net.any_rank(own).map_err(Error::compute(tick.step))?,
+            Every::Epoch | Every::Steps(_) => own,
+        };
+        if is_due {
+            self.last = tick.now;
+        }
+        Ok(is_due)
+    }
+
+    /// True if the interval has passed since the last time.
+    fn has_passed(&self, tick: Tick) -> bool {
+        match self.every {
             Every::Epoch => tick.ends_epoch,
             Every::Steps(steps) => tick.step.is_multiple_of(steps),
             Every::Minutes(minutes) => {
                 tick.now.saturating_duration_since(self.last) >= Duration::from_secs(minutes.saturating_mul(60))
             }
-        };
-        if is_due {
-            self.last = tick.now;
         }
-        is_due
     }
 }
 
@@ -68,7 +82,12 @@ mod tests {
         let due = |every, ticks: &[(u64, bool, u64)]| {
             let mut due = Due::new(every, start);
             let tick = |&(step, ends_epoch, seconds): &(u64, bool, u64)| {
-                due.is_due(Tick { step, ends_epoch, now: start + Duration::from_secs(seconds) })
+                let tick = Tick { step, ends_epoch, now: start + Duration::from_secs(seconds) };
+                let has_passed = due.has_passed(tick);
+                if has_passed {
+                    due.last = tick.now;
+                }
+                has_passed
             };
             ticks.iter().map(tick).collect::<Vec<bool>>()
         };

@@ -55,6 +55,11 @@ impl Padding {
         is_left_out && looked_at.is_ok()
     }
 
+    /// True if [`Padding::has_mean`] is, for a target whose padding the loader has filled.
+    pub fn has_mean_of<T: Batched>(&self) -> bool {
+        self.is_mean && self.leaves_out() && T::is_ignorable()
+    }
+
     /// True if, in addition to [`Padding::is_left_out`], the loss is the mean over the remaining samples.
     pub fn has_mean<T: Batched>(&self, target: &T, len: usize, batch: usize) -> bool {
         self.is_mean && self.is_left_out(target, len, batch)

@@ -8,6 +8,11 @@ use gpumem_core::run::non_finite::NonFinite;
 use gpumem_core::run::state::Snapshot;
 use gpumem_data::{Batch, Batched, Loader, Position};
 
+/// Returns the samples of the step that a batch is for: those of all ranks that share the step.
+pub(crate) fn trained_samples<I, T>(batch: &Batch<I, T>, ranks: usize) -> usize {
+    if ranks > 1 { batch.global_len } else { batch.len }
+}
+
 /// A copy of the training state, with the data needed to repeat the steps after it.
 #[derive(Debug)]
 pub(crate) struct Safe {
@@ -26,7 +31,7 @@ const STEPS: u64 = 100;
 /// The most bytes of a copy that is taken by default.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Returns the steps between copies of a state of so many bytes: the number that was set, or a default.
+/// Returns the steps between copies that take so many bytes: the number that was set, or a default.
 pub(crate) fn interval(asked: Option<u64>, bytes: u64) -> u64 {
     asked.unwrap_or(if bytes <= MOST_BYTES { STEPS } else { 0 })
 }
@@ -201,11 +206,11 @@ where
     N::Input: Batched,
     N::Target: Batched,
 {
-    /// Returns the next batch with samples.
+    /// Returns the next batch that is trained on.
     fn next_batch(&mut self) -> Result<Batch<N::Input, N::Target>> {
         loop {
             let batch = self.loader.next_batch()?;
-            if batch.len > 0 {
+            if trained_samples(&batch, self.net.ranks()) > 0 {
                 return Ok(batch);
             }
         }

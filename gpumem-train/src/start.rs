@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::padding::Padding;
 use crate::progress::Display;
 use crate::trainer::Trainer;
-use gpumem_core::network::Trains;
+use gpumem_core::network::{Network, Trains};
 use gpumem_core::run::device::Device;
+use gpumem_core::run::net::Net;
 use gpumem_data::{Batched, Loader};
 use std::time::Instant;
 
@@ -51,7 +52,7 @@ where
     N::Input: Batched,
     N::Target: Batched,
 {
-    if trainer.settings.is_quiet {
+    if trainer.settings.is_quiet || trainer.net.rank() > 0 {
         return Display::Quiet;
     }
     let mut display = trainer.progress.take().map_or_else(Display::on_stderr, Display::lines);
@@ -61,6 +62,28 @@ where
     display
 }
 
+/// Lets a loader return the samples of a network's rank.
+pub(crate) fn shard<N: Network, D: Device, I: Batched, T: Batched>(
+    net: &Net<N, D>,
+    loader: &mut Loader<I, T>,
+) -> Result<()> {
+    let wanted = [net.rank(), net.ranks()];
+    match loader.share() {
+        share if share == wanted => {}
+        [0, 1] => loader.set_shard(wanted[0], wanted[1]),
+        // Processes that do not know of each other train on shards of their own.
+        _ if wanted[1] == 1 => {}
+        [own, of] => {
+            let [rank, ranks] = wanted;
+            return Err(Error::setting(format!(
+                "the loader returns shard {own} of {of}, and the network is rank {rank} of {ranks}; leave `.shard({own}, {of})` out, since the \
+                 trainer sets it"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Checks before the first step that the loss ignores the padding of a loader's last batch.
 pub(crate) fn check_padding<I: Batched, T: Batched>(
     loader: &Loader<I, T>,
@@ -68,17 +91,17 @@ pub(crate) fn check_padding<I: Batched, T: Batched>(
     room: usize,
 ) -> Result<()> {
     let (batches, samples) = (loader.batches()?, loader.samples());
-    // For a shard, this is checked at its last batch.
-    if batches.saturating_mul(room) > samples && samples >= room.saturating_mul(batches - 1) && !padding.leaves_out() {
-        return Err(Error::Padding { samples: samples % room.max(1), batch: room });
+    let batch = room.saturating_mul(loader.share()[1]);
+    if batches.saturating_mul(batch) > samples && !padding.leaves_out() {
+        return Err(Error::Padding { samples: samples % batch.max(1), batch });
     }
     Ok(())
 }
 
-/// Returns the number of steps at the end of a training. `None` if only early stopping ends it.
+/// Returns the number of steps at the end of a training, after `made` steps with batches of `batch` samples of all ranks. `None` if only early stopping ends it.
 pub(crate) fn last_step<I: Batched, T: Batched>(
     loader: &Loader<I, T>,
-    made: u64,
+    (made, batch): (u64, usize),
     epochs: Option<u64>,
     max_steps: Option<u64>,
 ) -> Result<Option<u64>> {
@@ -86,8 +109,7 @@ pub(crate) fn last_step<I: Batched, T: Batched>(
     let batches = loader.batches()? as u64;
     let position = loader.position();
     let all = epochs.saturating_sub(position.epoch).saturating_mul(batches);
-    let room = (loader.samples() as u64).div_ceil(batches.max(1)).max(1);
-    let left = all.saturating_sub(position.sample / room);
+    let left = all.saturating_sub(position.sample / (batch as u64).max(1));
     let last = made.saturating_add(left);
     Ok(Some(max_steps.map_or(last, |steps| steps.min(last))))
 }

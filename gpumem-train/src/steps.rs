@@ -12,9 +12,9 @@ use crate::log::{Begin, Entry};
 use crate::metrics::Table;
 use crate::padding::Padding;
 use crate::progress::{Display, Status, Unit, evaluation_line, memory};
-use crate::replay::{Replay, interval};
+use crate::replay::{Replay, interval, trained_samples};
 use crate::report::{EvaluationReport, StepReport, Stop, TrainReport};
-use crate::start::{Opened, check_padding, display, last_step};
+use crate::start::{Opened, check_padding, display, last_step, shard};
 use crate::trainer::{Settings, Trainer};
 use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
@@ -64,6 +64,8 @@ struct Facts {
     padding: Padding,
     /// Samples that a batch has room for.
     room: usize,
+    /// The ranks that share the training.
+    ranks: usize,
     unit: Unit,
     memory: String,
     /// Steps at the end of the training. `None` if they are not known.
@@ -131,22 +133,32 @@ where
     ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
         trainer.check()?;
         let (padding, room) = (Padding::of::<N>(), room::<N>());
-        check_padding(loader, padding, room)?;
         let start = Instant::now();
         let mut follow = trainer.follow()?;
+        shard(trainer.net, loader)?;
+        check_padding(loader, padding, room)?;
         let Opened { checkpoints, counts, resumed } = Opened::new(trainer, loader, follow.as_mut(), start)?;
         let numbers = trainer.net.state_numbers().map_err(Error::compute(0))?;
         let names = trainer.names();
         let begin = Begin { network: N::NAME, resumed, step: numbers.steps, names: &names };
-        trainer.logs.iter_mut().try_for_each(|log| log.begin(&begin))?;
+        let ranks = trainer.net.ranks();
+        if trainer.net.rank() == 0 {
+            trainer.logs.iter_mut().try_for_each(|log| log.begin(&begin))?;
+        }
         let display = display(trainer, resumed);
-        let bytes = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();
+        let bytes: u64 = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();
         let settings = &trainer.settings;
-        let steps = last_step(loader, numbers.steps, settings.epochs, settings.max_steps)?;
+        let steps = last_step(
+            loader,
+            (numbers.steps, room.saturating_mul(loader.share()[1])),
+            settings.epochs,
+            settings.max_steps,
+        )?;
         guards::end_schedule(trainer.net, steps)?;
         let facts = Facts {
             padding,
             room,
+            ranks,
             unit: Unit::of::<N::Input>(),
             memory: memory::<N>(),
             steps,
@@ -158,7 +170,8 @@ where
         tracing::info!(network = N::NAME, step = numbers.steps, resumed = resumed.is_some(), "training starts");
         Ok(TrainSteps {
             evaluation: Due::new(settings.evaluate_every, start),
-            replay: Replay::new(interval(settings.snapshot_every, bytes)),
+            // Ranks of one machine each have a copy.
+            replay: Replay::new(interval(settings.snapshot_every, bytes.saturating_mul(ranks as u64))),
             guard: settings.catches_ctrl_c.then(Guard::new).flatten(),
             step: numbers.steps,
             epoch: last_epoch(loader.position()),
@@ -221,18 +234,19 @@ where
 
     fn next_step(&mut self) -> Result<Option<StepReport>> {
         loop {
-            if self.counts.owes_evaluation && !self.is_asked() {
+            // A request to stop is one of a rank; all ranks evaluate together.
+            if self.counts.owes_evaluation && (self.facts.ranks > 1 || !self.is_asked()) {
                 let mut report = self.step_report(self.counts.last_loss, 0);
                 self.evaluate(&mut report)?;
             }
-            if let Some(stop) = self.due_stop() {
+            if let Some(stop) = self.due_stop()? {
                 self.end(stop)?;
                 return Ok(None);
             }
             let start = Instant::now();
             let before = self.loader.position();
             let batch = self.loader.next_batch()?;
-            let (position, samples) = (batch.position, batch.len);
+            let (position, samples) = (batch.position, trained_samples(&batch, self.facts.ranks));
             let ends_epoch = position.sample == 0;
             self.epoch = last_epoch(position);
             // A batch of padding alone, because other shards have more samples.
@@ -267,8 +281,15 @@ where
         StepReport { step: self.step, epoch: self.epoch, loss, samples, is_skipped: false, evaluation: None }
     }
 
-    /// Returns the reason why no further step follows. `None` if one follows.
-    fn due_stop(&mut self) -> Option<Stop> {
+    /// Returns the reason why no further step follows, on this rank or on another one. `None` if one follows.
+    fn due_stop(&mut self) -> Result<Option<Stop>> {
+        let own = self.own_stop();
+        let is_due = self.trainer.net.any_rank(own.is_some()).map_err(Error::compute(self.step))?;
+        Ok(own.or(is_due.then_some(Stop::Asked)))
+    }
+
+    /// Returns the reason why no further step follows on this rank.
+    fn own_stop(&mut self) -> Option<Stop> {
         if self.guard.as_ref().is_some_and(Guard::is_interrupted) {
             return Some(Stop::Interrupted);
         }
@@ -311,11 +332,12 @@ where
         self.run.skipped = 0;
         self.step += 1;
         self.run.steps += 1;
-        self.run.samples += batch.len as u64;
+        let samples = trained_samples(batch, self.facts.ranks) as u64;
+        self.run.samples += samples;
         if loss.is_finite() {
             self.counts.last_loss = loss;
-            self.counts.loss_sum += f64::from(loss) * batch.len as f64;
-            self.counts.loss_samples += batch.len as u64;
+            self.counts.loss_sum += f64::from(loss) * samples as f64;
+            self.counts.loss_samples += samples;
             return Ok(loss);
         }
         let origin = self.replay.explain(net, self.loader, self.step, before);
@@ -398,7 +420,7 @@ where
     /// Evaluates and saves if that is due after a batch.
     fn after(&mut self, report: &mut StepReport, ends_epoch: bool) -> Result<()> {
         let tick = Tick { step: self.step, ends_epoch, now: Instant::now() };
-        if self.evaluation.is_due(tick) {
+        if self.evaluation.is_due(tick, self.trainer.net)? {
             self.evaluate(report)?;
         }
         let seconds = self.seconds();
@@ -421,7 +443,8 @@ where
         let mut tables = Vec::new();
         if let Some(validation) = validation {
             let guard = self.guard.as_ref();
-            let is_asked = || guard.is_some_and(Guard::is_interrupted) || stopper.is_asked();
+            let is_alone = self.facts.ranks == 1;
+            let is_asked = || is_alone && (guard.is_some_and(Guard::is_interrupted) || stopper.is_asked());
             let Some(scores) = evaluate(net, validation, metrics, self.step, &is_asked)? else {
                 self.counts.owes_evaluation = true;
                 return Ok(());
@@ -469,6 +492,9 @@ where
     }
 
     fn record(&mut self, values: &[(String, f64)], tables: &[Table]) -> Result<()> {
+        if self.trainer.net.rank() > 0 {
+            return Ok(());
+        }
         let record = Entry { step: self.step, epoch: self.epoch, seconds: self.seconds(), values, tables };
         self.trainer.logs.iter_mut().try_for_each(|log| log.record(&record))
     }
@@ -482,7 +508,11 @@ where
         let is_parameter = net.tensors().filter(|tensor| tensor.kind == Kind::Parameter);
         let names: Vec<String> = is_parameter.map(|tensor| tensor.name.to_string()).collect();
         for name in names {
+            // All ranks gather it, and the first one logs it.
             let values = net.get(&name).map_err(Error::compute(self.step))?;
+            if net.rank() > 0 {
+                continue;
+            }
             for log in logs.iter_mut().filter(|log| log.wants_parameters()) {
                 log.parameter(self.step, &name, &values)?;
             }
