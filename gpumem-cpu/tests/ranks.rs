@@ -6,9 +6,10 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::indices::Indices;
 use gpumem_core::program::{Class, Init, Program, Slot, Tensor};
 use gpumem_core::run::device::Runner;
+use gpumem_core::train::Shard;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::train::{Descent, Ranks};
-use gpumem_core::{Precision, Role, Shard, Update};
+use gpumem_core::{Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_language::source::{Overrides, Text};
 use harness::graphs::random::{Choice, KINDS, network};
@@ -61,6 +62,7 @@ fn feed<R: Runner>(net: &mut Loaded<R>, (step, part): (usize, usize), counted_in
             _ if tensor.class == Class::Target && counted.contains(&id) => {
                 vec![(8.0 * counted_in as f32).to_bits(); count]
             }
+            (Role::Byte, _) => numbers.map(|number| (255.0 * number).to_bits()).collect(),
             _ => numbers.map(f32::to_bits).collect(),
         };
         net.set(&tensor.name, &words);

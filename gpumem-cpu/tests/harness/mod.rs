@@ -135,8 +135,8 @@ impl<R: Runner> Loaded<R> {
         let elements = tensor.elements(self.batch).map(|elements| elements.div_ceil(tensor.role.packed()));
         assert_eq!(elements, Some(words.len() as u64), "{}", tensor.name);
         let bytes: Vec<u8> = match tensor.role {
-            // Codes as the numbers that `read` says they are.
-            Role::Code | Role::Int8 | Role::Nf4 | Role::Nf4Double => {
+            // Bytes and codes as the numbers that `read` says they are.
+            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Nf4Double => {
                 words.iter().map(|&word| f32::from_bits(word) as u8).collect()
             }
             _ => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
