@@ -15,32 +15,35 @@ use std::path::Path;
 /// Two classes of points; padding is left out. A half of a batch has other samples than the other one.
 macro_rules! points {
     ($name:ident, $($settings:tt)*) => {
-        network! {
-            struct $name;
+        // All have one name, so that each resumes from states of the others.
+        mod $name {
+            gpumem::network! {
+                pub struct Net;
 
-            const TRAIN: Train = Train {
-                batch: 12, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy { ignore_index: -100 }, seed: 3, $($settings)*
-            };
+                const TRAIN: Train = Train {
+                    batch: 12, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy { ignore_index: -100 }, seed: 3, $($settings)*
+                };
 
-            fn forward(point: Features<2>) -> Logits<3> {
-                [Linear(16), Relu, Dropout(0.1), Linear(3)]
+                fn forward(point: Features<2>) -> Logits<3> {
+                    [Linear(16), Relu, Dropout(0.1), Linear(3)]
+                }
             }
         }
     };
 }
 
-points!(One, micro_batches: 2);
-points!(Two, ranks: 2);
-points!(Three, ranks: 3);
+points!(one, micro_batches: 2);
+points!(two, ranks: 2);
+points!(three, ranks: 3);
 
 /// A run of a training, with the loss of each step.
 type Run = (Vec<f32>, TrainReport);
 
 /// Trains to the end of an epoch, or until a rank stops after a step. Batches are read by one worker.
 macro_rules! train {
-    ($name:ident, $device:expr, $folder:expr, $epochs:expr, $stops_after:expr) => {{
+    ($name:ty, $device:expr, $folder:expr, $epochs:expr, $stops_after:expr) => {{
         let (folder, stops_after): (&Path, Option<u64>) = ($folder, $stops_after);
-        let mut net = $name::on($device).unwrap();
+        let mut net = <$name>::on($device).unwrap();
         let mut losses = Vec::new();
         let mut loader = LoaderOf::<$name>::new(points(43, 1)).shuffle().workers(1);
         let report = Trainer::new(&mut net)
@@ -90,8 +93,8 @@ fn value(report: &TrainReport, name: &str) -> f64 {
 #[test]
 fn two_ranks_train_as_one_with_two_micro_batches() {
     let (alone, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (losses, report): Run = train!(One, &Cpu::new(), alone.path(), 3, None);
-    let runs: Vec<Run> = on_ranks(2, |_, device| train!(Two, device, together.path(), 3, None));
+    let (losses, report): Run = train!(one::Net, &Cpu::new(), alone.path(), 3, None);
+    let runs: Vec<Run> = on_ranks(2, |_, device| train!(two::Net, device, together.path(), 3, None));
     let [first, second] = &runs[..] else { panic!("there are two ranks") };
     assert_eq!(first.0, second.0);
     assert_close(&first.0, &losses);
@@ -112,15 +115,16 @@ fn two_ranks_train_as_one_with_two_micro_batches() {
 #[test]
 fn a_rank_that_stops_stops_all_and_other_numbers_of_ranks_resume() {
     let (alone, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (losses, _): Run = train!(One, &Cpu::new(), alone.path(), 3, None);
-    let runs: Vec<Run> = on_ranks(2, |rank, device| train!(Two, device, together.path(), 3, (rank == 1).then_some(5)));
+    let (losses, _): Run = train!(one::Net, &Cpu::new(), alone.path(), 3, None);
+    let runs: Vec<Run> =
+        on_ranks(2, |rank, device| train!(two::Net, device, together.path(), 3, (rank == 1).then_some(5)));
     assert!(runs.iter().all(|(_, report)| (report.stop, report.steps) == (Stop::Asked, 5)));
     let mut all = runs[0].0.clone();
     let runs: Vec<Run> =
-        on_ranks(3, |rank, device| train!(Three, device, together.path(), 3, (rank == 2).then_some(7)));
+        on_ranks(3, |rank, device| train!(three::Net, device, together.path(), 3, (rank == 2).then_some(7)));
     assert!(runs.iter().all(|(_, report)| (report.resumed, report.steps) == (Some(5), 7)));
     all.extend(&runs[0].0);
-    let (rest, report): Run = train!(One, &Cpu::new(), together.path(), 3, None);
+    let (rest, report): Run = train!(one::Net, &Cpu::new(), together.path(), 3, None);
     assert_eq!((report.resumed, report.stop), (Some(7), Stop::Finished));
     all.extend(rest);
     assert_eq!(all.len(), losses.len());
@@ -132,8 +136,8 @@ fn a_rank_that_stops_stops_all_and_other_numbers_of_ranks_resume() {
 #[test]
 fn a_loader_of_another_share() {
     let found = on_ranks(2, |rank, device| {
-        let mut net = Two::on(device).unwrap();
-        let mut loader = LoaderOf::<Two>::new(points(24, 1)).shard(1 - rank, 2);
+        let mut net = two::Net::on(device).unwrap();
+        let mut loader = LoaderOf::<two::Net>::new(points(24, 1)).shard(1 - rank, 2);
         Trainer::new(&mut net).epochs(1).quiet().run(&mut loader).unwrap_err().to_string()
     });
     assert_eq!(

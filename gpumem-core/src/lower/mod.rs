@@ -136,7 +136,10 @@ pub fn lower_sharded(graph: &Graph, outputs: &[NodeId], ranks: Ranks) -> Result<
     let rewritten = rewrite::rewrite(graph, outputs, options.training)?;
     let mut draft = differentiate::forward_pass(&rewritten)?;
     emit::ranks::shard_forward(&mut draft, ranks);
-    Ok(emit::finish(draft, &rewritten.graph, options.training))
+    let mut program = emit::finish(draft, &rewritten.graph, options.training);
+    // Budgets count the shards of these ranks.
+    program.descent.ranks = ranks;
+    Ok(program)
 }
 
 /// Lowers a graph to a forward pass over a few time steps that keeps a cache for later ones.

@@ -227,10 +227,10 @@ impl<'a> Tables<'a> {
         self
     }
 
-    /// Returns the tables of a forward pass that so many ranks run side by side, each with all parameters. Those of a training step stay as they
-    /// are.
+    /// Returns the tables of a forward pass that so many ranks run side by side, each with all parameters. A program of several ranks keeps its
+    /// own.
     pub const fn on_ranks(mut self, count: u64) -> Tables<'a> {
-        if !self.training {
+        if !self.training && self.ranks.is_alone() {
             self.ranks = Ranks { count, ..Ranks::ALONE };
         }
         let micro_batches = self.micro_batches;
