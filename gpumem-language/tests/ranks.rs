@@ -2,7 +2,7 @@
 
 use gpumem_core::lower::{Blueprint, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, lower_bound_at};
-use gpumem_core::program::{Action, Collective, Exchange, Operand, Program, Slot, TensorId};
+use gpumem_core::program::{Action, Collective, Exchange, Op, Operand, Pass, Program, Slot, TensorId};
 use gpumem_core::report::Planned;
 use gpumem_core::train::optim::{AdamW, Optimizer};
 use gpumem_core::train::ranks::Sharding;
@@ -218,6 +218,29 @@ fn check_numbers(name: &str, program: &Program) {
     assert!(program.results.iter().all(|result| summed.contains(result)), "{name}: the loss is that of one rank");
 }
 
+/// Checks that each batch norm of a step reads the statistics and sums of all ranks if they are synchronised. Returns the number of those that do.
+fn check_norms(name: &str, program: &Program) -> usize {
+    let (mut exchanged, mut count) = (BTreeSet::new(), 0);
+    for operation in &program.operations {
+        if let Action::EndExchange(_) = operation.action {
+            exchanged.extend(operation.exchanged().map(|(_, received)| received));
+        }
+        let Action::Run { op: op @ (Op::BatchNorm(_) | Op::InplaceNorm(_)), pass } = &operation.action else {
+            continue;
+        };
+        let received = operation.read(Slot::Received(0));
+        assert!(received.is_none_or(|sums| exchanged.contains(&sums)), "{name}: {operation:?} reads its own sums");
+        count += usize::from(received.is_some());
+        let writes = |slot: Slot| operation.written(slot).is_some();
+        let by_batch = op.training_only().is_some() && *pass != Pass::Again && program.training;
+        if by_batch && (writes(Slot::Output) || writes(Slot::InputGradient(0))) {
+            let expected = program.descent.ranks.sync_batch_norm;
+            assert_eq!(received.is_some(), expected, "{name}: {operation:?}");
+        }
+    }
+    count
+}
+
 /// The settings that change which gradients are exchanged, and when.
 fn ways() -> Vec<(Precision, Descent, Update)> {
     let (mixed, narrow) = (Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16));
@@ -241,12 +264,13 @@ fn ways() -> Vec<(Precision, Descent, Update)> {
 #[test]
 fn exchanges_are_in_order_for_every_network() {
     let ways = ways();
-    let mut exchanges = 0;
+    let (mut exchanges, mut synchronised) = (0, 0);
     for (number, (name, blueprint)) in zoo().into_iter().enumerate() {
         for (offset, shard) in Shard::ALL.into_iter().enumerate() {
             let (precision, descent, update) = ways[(number + offset) % ways.len()];
             let ranks =
                 Ranks { count: 3, shard, least_sharded: if number % 2 == 0 { 500 } else { 65_536 }, ..Ranks::ALONE };
+            let ranks = Ranks { sync_batch_norm: (number + offset) % 2 == 0, ..ranks };
             let program = lowered(&blueprint, precision, |steps| {
                 let compares = steps.loss.iter().any(Term::compares_samples);
                 let micro_batches = if compares { 1 } else { descent.micro_batches };
@@ -260,9 +284,13 @@ fn exchanges_are_in_order_for_every_network() {
             let name = format!("{name} with {shard:?}, {precision:?}, {descent:?}");
             exchanges += check_order(&name, &program);
             check_numbers(&name, &program);
+            synchronised += check_norms(&name, &program);
             // Evaluating the loss needs the exchanges of the forward pass, and no others.
-            check_order(&name, &program.evaluation().unwrap().program);
+            let evaluation = program.evaluation().unwrap().program;
+            check_order(&name, &evaluation);
+            assert_eq!(check_norms(&name, &evaluation), 0, "{name}: an evaluation uses running statistics");
         }
     }
     assert!(exchanges > 1000, "{exchanges} exchanges");
+    assert!(synchronised > 1000, "{synchronised} norms");
 }

@@ -38,7 +38,13 @@ impl Program {
     pub fn evaluation(&self) -> Option<Evaluation> {
         let is_measured = |operation: &Operation| matches!(operation.action, Action::Loss(_));
         let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
-        let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
+        let is_transient = |id: TensorId| self.tensor(id).class == Class::Transient;
+        // Ranks exchange statistics of the batch, which an evaluation does not read.
+        let is_of_batch =
+            |operation: &Operation| operation.action.is_exchange() && operation.tensors().all(is_transient);
+        let wanted = |operation: &&Operation| {
+            matches!(operation.phase(), Phase::Forward | Phase::Loss) && !is_of_batch(operation)
+        };
         let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();
         // Each micro-batch has a loss of its own here, so no earlier term is read.
         if let Some(first) = operations.iter_mut().find(|operation| is_measured(operation)) {
@@ -99,6 +105,8 @@ fn untrained(operation: &Operation) -> Option<Operation> {
             Action::Run { op: rectifier.of.clone().into(), pass: *pass }
         }
         Action::Park(_) | Action::SaveStatistics(_) => return None,
+        // It computes statistics of the batch for other ranks, and nothing else.
+        Action::Run { .. } if operation.written(Slot::Sent(0)).is_some() => return None,
         action => action.clone(),
     };
     if let Action::Run { op, .. } = &mut action {
@@ -110,8 +118,13 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         _ => false,
     };
     let is_loss = matches!(action, Action::Loss(_));
+    let is_run = matches!(action, Action::Run { .. });
     let is_worked_in = matches!(&action, Action::Run { op, .. } if op.works_in_saved());
-    let reads = |operand: &&Operand| operand.slot != Slot::State;
+    let reads = |operand: &&Operand| match operand.slot {
+        Slot::State => false,
+        Slot::Received(_) => !is_run,
+        _ => true,
+    };
     let writes = |operand: &&Operand| match operand.slot {
         Slot::Output | Slot::Loss => true,
         Slot::Workspace => works,

@@ -48,7 +48,8 @@ pub struct Train {
     /// The processes that share a step, each with a device of its own. Each takes `batch / ranks` samples; gradients are added up over all of
     /// them. 1 if left out. `ranks * micro_batches` must divide the batch. See [`ranks`].
     ///
-    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm normalises the samples of each rank by themselves.
+    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm normalises the samples of each rank by themselves unless
+    /// `sync_batch_norm` is true.
     pub ranks: usize,
     /// Tensors of which each rank keeps only its shard: `Optimizer`, `Gradients` or `Parameters`, each of which includes those before it. `None`
     /// if left out. See [`Shard`].
@@ -60,6 +61,11 @@ pub struct Train {
     pub bucket: u64,
     /// Most channels of the communication library on a card. Each takes memory and a multiprocessor. 8 if left out.
     pub channels: usize,
+    /// True if BatchNorm normalises by the statistics of all ranks. Each then exchanges two numbers for each channel forward, and two backward, and
+    /// `conv_norm` is `Separate`. False if left out.
+    ///
+    /// PyTorch: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.
+    pub sync_batch_norm: bool,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
     /// The optimizer and its hyperparameters, as `Adam { lr: 1e-3 }`. `Sgd { lr: 1e-3 }` if left out.
@@ -115,6 +121,7 @@ impl Train {
         shard: Ranks::ALONE.shard,
         bucket: Ranks::ALONE.bucket,
         channels: Ranks::ALONE.channels as usize,
+        sync_batch_norm: Ranks::ALONE.sync_batch_norm,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
         loss: &[LossTerm::CROSS_ENTROPY],
@@ -140,7 +147,8 @@ impl Train {
     /// Returns the ranks that share the step.
     pub const fn over_ranks(&self) -> Ranks {
         let (count, channels) = (self.ranks as u64, self.channels as u64);
-        Ranks { count, shard: self.shard, bucket: self.bucket, channels, ..Ranks::ALONE }
+        let (shard, bucket, sync_batch_norm) = (self.shard, self.bucket, self.sync_batch_norm);
+        Ranks { count, shard, bucket, channels, sync_batch_norm, ..Ranks::ALONE }
     }
 }
 

@@ -57,8 +57,10 @@ pub struct Ranks {
     ///
     /// DeepSpeed: `stage3_param_persistence_threshold`.
     pub least_sharded: u64,
+    /// True if batch norms use the statistics of all ranks.
+    pub sync_batch_norm: bool,
 }
-wire_struct!(Ranks { count, shard, bucket, channels, least_sharded });
+wire_struct!(Ranks { count, shard, bucket, channels, least_sharded, sync_batch_norm });
 
 /// The elements of a tensor that each rank has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,8 +141,14 @@ const COMMUNICATOR: u64 = 64 * MIB;
 
 impl Ranks {
     /// One rank.
-    pub const ALONE: Ranks =
-        Ranks { count: 1, shard: Shard::None, bucket: 32 * MIB, channels: 8, least_sharded: 65_536 };
+    pub const ALONE: Ranks = Ranks {
+        count: 1,
+        shard: Shard::None,
+        bucket: 32 * MIB,
+        channels: 8,
+        least_sharded: 65_536,
+        sync_batch_norm: false,
+    };
 
     /// The most ranks.
     pub const MOST: u64 = 1 << 16;
@@ -159,6 +167,11 @@ impl Ranks {
     /// True if each rank keeps only its shard of these tensors, or of more.
     pub const fn shards(self, what: Shard) -> bool {
         !self.is_alone() && self.shard as u8 >= what as u8 && !matches!(what, Shard::None)
+    }
+
+    /// True if batch norms exchange the statistics of their samples.
+    pub const fn synchronises_norms(self) -> bool {
+        !self.is_alone() && self.sync_batch_norm
     }
 
     /// Returns how gradients of such a parameter are kept until the end of the step.

@@ -1,17 +1,17 @@
-//! Reads `ranks`, `shard`, `bucket` and `channels` of `TRAIN`: the processes that share a step.
+//! Reads `ranks`, `shard`, `bucket`, `channels` and `sync_batch_norm` of `TRAIN`: the processes that share a step.
 
 use crate::errors::Errors;
 use crate::settings::literals::is_negative;
 use crate::settings::optimizer::named;
 use crate::settings::reading::Reading;
-use crate::settings::values::{literal, one_of, size};
+use crate::settings::values::{literal, one_of, plain, size};
 use crate::syntax::{Place, Settings, Source};
 use gpumem_core::lower::{Term, not_in_parts, not_sharded};
 use gpumem_core::train::optim::whole_states;
 use gpumem_core::train::{Ranks, Shard, Train, not_split_over_ranks};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
-use syn::Expr;
+use syn::{Expr, ExprLit, Lit};
 
 /// The variable that replaces the number in `ranks`.
 const VARIABLE: &str = "GPUMEM_RANKS";
@@ -82,6 +82,19 @@ pub(crate) fn channels(value: &Expr, reading: &mut Reading<'_>, errors: &mut Err
     quote!(#channels)
 }
 
+/// Reads `sync_batch_norm`.
+pub(crate) fn sync_batch_norm(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Bool(is_on), .. }) => reading.descent.ranks.sync_batch_norm = is_on.value,
+        _ => errors.add(
+            Place::of(value),
+            "`sync_batch_norm` changes the program, so it must be literal; write `true` or `false`",
+        ),
+    }
+    let is_on = reading.descent.ranks.sync_batch_norm;
+    quote!(#is_on)
+}
+
 /// Checks that the batch splits over ranks and micro-batches, that no loss compares samples of different ranks, and that the optimizer can update a
 /// shard of a parameter.
 pub(crate) fn check(settings: &Settings, is_generic: bool, reading: &mut Reading<'_>, errors: &mut Errors) {
@@ -107,6 +120,12 @@ pub(crate) fn check(settings: &Settings, is_generic: bool, reading: &mut Reading
             }
             _ => {}
         }
+    }
+    if let Some(place) = place("sync_batch_norm").filter(|_| ranks.sync_batch_norm && count.is_none()) {
+        errors.add(
+            place,
+            "one rank has nothing to synchronise; write how many there are, as `ranks: 8, sync_batch_norm: true`",
+        );
     }
     let Some(place) = shard.filter(|_| ranks.shard != Shard::None) else { return };
     if count.is_none() {
@@ -155,5 +174,13 @@ pub(crate) fn tokens(ranks: Ranks) -> TokenStream {
     }
     let [count, bucket, channels] = [ranks.count, ranks.bucket, ranks.channels].map(Literal::u64_unsuffixed);
     let shard = Ident::new(ranks.shard.name(), Span::call_site());
-    quote!(#path::Ranks { count: #count, shard: #path::Shard::#shard, bucket: #bucket, channels: #channels, ..#path::Ranks::ALONE })
+    let sync_batch_norm = ranks.sync_batch_norm;
+    quote!(#path::Ranks {
+        count: #count,
+        shard: #path::Shard::#shard,
+        bucket: #bucket,
+        channels: #channels,
+        sync_batch_norm: #sync_batch_norm,
+        ..#path::Ranks::ALONE
+    })
 }

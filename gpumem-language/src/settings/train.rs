@@ -25,7 +25,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::Expr;
 
-const TRAIN_FIELDS: [&str; 25] = [
+const TRAIN_FIELDS: [&str; 26] = [
     "batch",
     "trains",
     "micro_batches",
@@ -33,6 +33,7 @@ const TRAIN_FIELDS: [&str; 25] = [
     "shard",
     "bucket",
     "channels",
+    "sync_batch_norm",
     "precision",
     "optimizer",
     "loss",
@@ -79,6 +80,7 @@ pub(crate) fn train<'s>(
             "shard" => ranks::shard(value, &mut reading, errors),
             "bucket" => ranks::bucket(value, &mut reading, errors),
             "channels" => ranks::channels(value, &mut reading, errors),
+            "sync_batch_norm" => ranks::sync_batch_norm(value, &mut reading, errors),
             "precision" => precision(value, &mut reading, errors),
             "optimizer" => optimizer::read(value, resolved, constants, &mut reading, errors),
             "loss" => {

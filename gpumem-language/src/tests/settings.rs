@@ -52,6 +52,16 @@ fn training_settings() {
             "`bucket` changes the program, so it must be literal; write its size, as `bucket: mib(32.0)`",
         ),
         ("ranks: 2, channels: 65", "65", "`channels` is a literal from 1 to 64, the most that NCCL has"),
+        (
+            "ranks: 2, sync_batch_norm: SYNC",
+            "SYNC",
+            "`sync_batch_norm` changes the program, so it must be literal; write `true` or `false`",
+        ),
+        (
+            "sync_batch_norm: true",
+            "true",
+            "one rank has nothing to synchronise; write how many there are, as `ranks: 8, sync_batch_norm: true`",
+        ),
         ("world_size: 8", "world_size", "`TRAIN` has no field `world_size`; did you mean `ranks`, as `ranks: 8`?"),
         ("fsdp: true", "fsdp", "`TRAIN` has no field `fsdp`; did you mean `shard`, as `ranks: 8, shard: Parameters`?"),
         ("optimizer: Adam { 1e-3 }", "1e-3", "values have names here; write `lr: 1e-3`"),

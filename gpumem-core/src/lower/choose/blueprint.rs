@@ -48,6 +48,13 @@ pub struct Steps {
     pub conv_norm: ConvNorm,
 }
 
+impl Steps {
+    /// Returns [`Steps::conv_norm`], or `Separate` if ranks synchronise norms: a convolution fused with its norm knows no other rank.
+    fn conv_norm(&self) -> ConvNorm {
+        if self.descent.ranks.synchronises_norms() { ConvNorm::Separate } else { self.conv_norm }
+    }
+}
+
 /// The training steps of a network that have names; empty if `TRAIN` alone trains all of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
@@ -282,7 +289,7 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`].
     pub fn settle_conv_norm(&mut self, setting: &Sizes) -> Result<(), LowerError> {
-        let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm == ConvNorm::Fused) else {
+        let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm() == ConvNorm::Fused) else {
             return Ok(());
         };
         let samples = samples(setting.batch, steps.descent.parts());
@@ -319,7 +326,7 @@ impl Blueprint {
         };
         let options = Options { training: Some(training) };
         let graph = self.trained_graph();
-        match steps.conv_norm {
+        match steps.conv_norm() {
             ConvNorm::Fused => lower(&with_normalized_convolutions(&graph, &self.ends()), &options).map(Some),
             ConvNorm::Separate => lower(&graph, &options).map(Some),
         }

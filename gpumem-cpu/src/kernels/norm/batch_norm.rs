@@ -6,6 +6,9 @@
 //! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
 //! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`. With `eval` mean and variance are
 //! constants, and `dx = weight * rstd * dy`.
+//!
+//! If ranks synchronise norms, mean and variance are those of the samples of all ranks, and so are the means of the backward pass. Each pass is then
+//! two operations: the first sums over the rank's own samples, the second reads the sums of all ranks.
 
 use crate::kernels::elementwise::functions::{self, Scalar, Use};
 use crate::kernels::{Bound, kernel};
@@ -41,6 +44,9 @@ pub(in crate::kernels) fn forward_through(
     operands: &mut Operands<'_>,
     after: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
 ) -> Bound {
+    if operands.writes(Slot::Sent(0)) {
+        return statistics_of_rank(op, operands);
+    }
     let channels = count(&[op.channels]);
     let area = count(&op.size);
     let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
@@ -62,6 +68,7 @@ pub(in crate::kernels) fn forward_through(
     } else {
         Some((operands.source(Slot::Buffer(0), channels)?, operands.source(Slot::Buffer(1), channels)?))
     };
+    let mut of_ranks = OfRanks::of(operands)?;
     kernel(move |frame| {
         // The mean and 1 / std of each channel, then its biased variance.
         let (statistics, variances) = grown(frame.scratch, 3 * channels).split_at_mut(2 * channels);
@@ -75,14 +82,15 @@ pub(in crate::kernels) fn forward_through(
             rstds.iter_mut().zip(variance.get()).for_each(|(rstd, &v)| *rstd = inverse_root(f64::from(v), eps));
         } else {
             let x = source.unwrap_or(&*target);
-            let samples = (length / channels) as f64;
+            let ranks = of_ranks.as_ref().map_or(1, |of_ranks| of_ranks.ranks);
+            let of_ranks = of_ranks.as_mut().map(OfRanks::get);
+            let samples = (length / channels * ranks) as f64;
             let channel = means.par_iter_mut().zip(rstds.par_iter_mut()).zip(variances.par_iter_mut());
             channel.enumerate().for_each(|(c, ((mean_out, rstd), variance_out))| {
-                let sum: f64 = planes(x, all, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
-                let mean = sum / samples;
-                let square = |x: f32| (f64::from(x) - mean) * (f64::from(x) - mean);
-                let squares: f64 = planes(x, all, area, c).map(|plane| parallel::sum(plane, square)).sum();
-                let variance = squares / samples;
+                let (mean, variance) = match &of_ranks {
+                    Some(rows) => combined(rows.clone().map(|row| [row[c], row[channels + c]])),
+                    None => moments(x, all, area, c),
+                };
                 (*mean_out, *variance_out, *rstd) = (mean as f32, variance as f32, inverse_root(variance, eps));
             });
             if let Some(running) = &mut running {
@@ -111,6 +119,66 @@ pub(in crate::kernels) fn forward_through(
             0.0
         });
     })
+}
+
+/// Returns the mean and the biased variance of channel `c`.
+fn moments(x: &[f32], channels: usize, area: usize, c: usize) -> (f64, f64) {
+    let samples = (x.len() / channels) as f64;
+    let sum: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
+    let mean = sum / samples;
+    let square = |x: f32| (f64::from(x) - mean) * (f64::from(x) - mean);
+    let squares: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, square)).sum();
+    (mean, squares / samples)
+}
+
+/// Returns the mean and the biased variance of all ranks from those of each. All ranks have equally many samples.
+fn combined(ranks: impl Iterator<Item = [f32; 2]> + Clone) -> (f64, f64) {
+    let count = ranks.clone().count() as f64;
+    let mean = ranks.clone().map(|[mean, _]| f64::from(mean)).sum::<f64>() / count;
+    let squares = ranks.map(|[own, variance]| f64::from(variance) + (f64::from(own) - mean) * (f64::from(own) - mean));
+    (mean, squares.sum::<f64>() / count)
+}
+
+/// Writes the mean and the biased variance of each channel of this rank's samples, which the other ranks then receive.
+fn statistics_of_rank(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    let (channels, area) = (count(&[op.channels]), count(&op.size));
+    let x = operands.source(Slot::Input(0), count(&[operands.batch()]) * channels * area)?;
+    let rows = operands.rows_of_ranks(Slot::Sent(0))?.filter(|rows| rows.own.count == 2 * op.channels);
+    let first = rows.ok_or(Error::Damaged("ranks have no rows for the statistics of a norm"))?.own.first as usize;
+    let mut sent = operands.exchanged_target(Slot::Sent(0))?;
+    kernel(move |_| {
+        let own: &mut [f32] = &mut sent.get()[first..][..2 * channels];
+        let (means, variances) = own.split_at_mut(channels);
+        means.par_iter_mut().zip(variances).enumerate().for_each(|(c, (mean, variance))| {
+            let (of_mean, of_variance) = moments(x.get(), channels, area, c);
+            (*mean, *variance) = (of_mean as f32, of_variance as f32);
+        });
+    })
+}
+
+/// The statistics of all ranks, a row for each.
+struct OfRanks {
+    target: Target,
+    pitch: usize,
+    ranks: usize,
+}
+
+impl OfRanks {
+    /// Returns the statistics that an operation has received. `None` if it computes its own.
+    fn of(operands: &mut Operands<'_>) -> Result<Option<OfRanks>, Error> {
+        if !operands.reads(Slot::Received(0)) {
+            return Ok(None);
+        }
+        let rows = operands.rows_of_ranks(Slot::Received(0))?;
+        let rows = rows.ok_or(Error::Damaged("ranks have no rows for the statistics of a norm"))?;
+        let target = operands.exchanged_target(Slot::Received(0))?;
+        let all = rows.all.count as usize;
+        Ok(Some(OfRanks { target, pitch: rows.pitch, ranks: all / rows.pitch.max(1) }))
+    }
+
+    fn get(&mut self) -> std::slice::ChunksExact<'_, f32> {
+        self.target.get().chunks_exact(self.pitch)
+    }
 }
 
 /// The running statistics, which training reads and writes.
@@ -353,6 +421,9 @@ pub(in crate::kernels) fn backward_of<C: Channel>(
     let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
     let accumulate = pair.as_ref().is_some_and(|(_, accumulate)| *accumulate);
     let alone = operands.source_if(!flows, Slot::Gradient, length)?;
+    let mut sent = operands.target_if_any(Slot::Sent(0), 2 * channels)?;
+    let received = operands.source_if(operands.reads(Slot::Received(0)), Slot::Received(0), 2 * channels)?;
+    let ranks = if received.is_some() { operands.descent().ranks.count } else { 1 };
     kernel(move |frame| {
         let (x, saved) = (input.get(), saved.get());
         let (sums, products) = grown(frame.scratch, 2 * channels).split_at_mut(channels);
@@ -372,10 +443,17 @@ pub(in crate::kernels) fn backward_of<C: Channel>(
             bring(maps, x, (source.take(), target), of);
         }
         let dy = source.or(target.as_deref()).unwrap_or_default();
-        if is_brought {
+        if let Some(received) = &received {
+            sums.copy_from_slice(&received.get()[..channels]);
+            products.copy_from_slice(&received.get()[channels..]);
+        } else if is_brought {
             add_up(maps, (dy, x), false, |c| Brought(of(c)), (sums, products));
         } else {
             add_up(maps, (dy, x), reads.alters != Alters::Nothing, of, (sums, products));
+        }
+        if let Some(sent) = &mut sent {
+            sent.get()[..channels].copy_from_slice(sums);
+            sent.get()[channels..].copy_from_slice(products);
         }
         if let Some(out) = &mut weight_gradient {
             parallel::store(out.target.get(), out.accumulate, |c| products[c]);
@@ -384,7 +462,7 @@ pub(in crate::kernels) fn backward_of<C: Channel>(
             parallel::store(out.target.get(), out.accumulate, |c| sums[c]);
         }
         let Some(target) = target.take() else { return };
-        let share = (channels as f64 / length as f64) as f32;
+        let share = (channels as f64 / (length as f64 * ranks as f64)) as f32;
         let means = |c: usize| [sums[c] * share, products[c] * share];
         let scale = |c: usize| saved[channels + c] * weight.map_or(1.0, |weight| weight[c]);
         match (is_brought, reads.by_batch) {

@@ -18,6 +18,7 @@ network! {
         shard: Parameters,
         bucket: mib(16.0),
         channels: 4,
+        sync_batch_norm: true,
         precision: Mixed(F16),
         optimizer: Sgd { lr: RATE, momentum: 0.9, weight_decay: 5e-4, nesterov: true },
         loss: CrossEntropy,

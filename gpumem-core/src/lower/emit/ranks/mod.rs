@@ -5,11 +5,14 @@
 //! places to themselves.
 //!
 //! * [`buckets`] exchanges gradients in the order in which they are complete, and lets updates wait for that;
-//! * [`gathers`] gathers sharded parameters before the operations that read them.
+//! * [`gathers`] gathers sharded parameters before the operations that read them;
+//! * [`norms`] lets ranks agree on the norm of gradients of which they have shards;
+//! * [`sync_batch_norm`] normalises by the statistics of all ranks.
 
 mod buckets;
 mod gathers;
 mod norms;
+mod sync_batch_norm;
 
 use crate::lower::draft::Draft;
 use crate::lower::options::Training;
@@ -28,6 +31,10 @@ pub(in crate::lower) fn exchange(
 ) -> Vec<Operation> {
     let ranks = training.descent.ranks;
     tensors.iter_mut().for_each(|tensor| tensor.sharding = sharding(ranks, tensor));
+    let operations = match ranks.synchronises_norms() {
+        true => sync_batch_norm::synchronise(operations, tensors, ranks),
+        false => operations,
+    };
     let mut operations = buckets::exchange(operations, tensors, training);
     norms::exchange(&mut operations, tensors, ranks);
     exchange_denominators(&mut operations, tensors);
@@ -123,12 +130,14 @@ fn exchange_loss(operations: &mut Vec<Operation>, training: &Training<'_>, loss:
     operations.insert(if accumulates { first_update } else { last + 1 }, pair.begin);
 }
 
-/// Brings running statistics to their mean over ranks at the end of the step. Each rank has those of its own samples until then.
+/// Brings running statistics to their mean over ranks at the end of the step. Each rank has those of its own samples until then, unless norms are
+/// synchronised.
 fn average_statistics(operations: &mut Vec<Operation>, tensors: &[Tensor]) {
     let mut moved: Vec<(TensorId, TensorId)> = Vec::new();
     for operation in operations.iter() {
         let op = operation.forward().and_then(|op| op.training_only());
-        if !matches!(op, Some(TrainingOnly::Statistics | TrainingOnly::Undone)) {
+        let moves = matches!(op, Some(TrainingOnly::Statistics | TrainingOnly::Undone));
+        if !moves || sync_batch_norm::is_synchronised(operation) {
             continue;
         }
         for operand in operation.writes.iter().filter(|operand| matches!(operand.slot, Slot::Buffer(_))) {
