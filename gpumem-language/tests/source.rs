@@ -203,3 +203,26 @@ fn facts_of_a_text() {
     assert!(refused.left.is_none() && refused.largest_batch == 0, "{refused:?}");
     assert_eq!(declared(MLP, &Overrides::default()).unwrap().plan().unwrap().batch, 1);
 }
+
+/// Ranks divide a batch, which is a number once a caller gives one.
+#[test]
+fn a_batch_of_a_generic_network_is_divided() {
+    let text = "network! {
+        pub struct Mlp<const BATCH: usize>;
+        const TRAIN: Train = Train { batch: BATCH };
+        const INFER: Infer = Infer { batch: 1 };
+        fn forward(x: Features<64>) -> Logits<10> { [Linear(128), Relu, Linear(10)] }
+    }";
+    let declared = |batch: &str| {
+        let mut overrides = Overrides::default();
+        overrides.set("batch", batch).unwrap();
+        overrides.set("ranks", "4").unwrap();
+        Text::read(text).unwrap().declared(None, &overrides)
+    };
+    let network = declared("32").unwrap();
+    assert_eq!((network.train.as_ref().unwrap().batch, network.infer.as_ref().unwrap().batch), (Some(32), Some(1)));
+    assert_eq!(network.plan().unwrap().samples(), 8);
+    let message = |batch: &str| declared(batch).unwrap_err().remove(0).message;
+    assert!(message("30").contains("30"), "{}", message("30"));
+    assert!(message("Largest").contains("a type cannot divide a parameter"), "{}", message("Largest"));
+}

@@ -133,8 +133,10 @@ impl Overrides {
         syn::parse_str(&given.value).ok()
     }
 
-    /// Puts the fields into the constants of a network. The batch of a generic network stays its parameter.
+    /// Puts the fields into the constants of a network. A number for `batch` takes the place of a generic network's parameter, and no other.
     pub(super) fn apply(&self, source: &mut Source) {
+        let is_generic = source.declaration.batch.is_some();
+        self.settle_batch(source);
         let is_of_both = |name: &str| INFER_FIELDS.contains(&name);
         if source.trains.is_empty() && source.infer.is_none() && !self.fields.is_empty() {
             let trains = self.fields.iter().any(|given| !is_of_both(&given.name));
@@ -146,11 +148,26 @@ impl Overrides {
             }
         }
         for given in &self.fields {
-            let is_parameter = given.name == "batch" && source.declaration.batch.is_some();
+            let is_parameter = given.name == "batch" && is_generic;
             let infer = source.infer.as_mut().filter(|_| is_of_both(&given.name));
             for settings in source.trains.iter_mut().chain(infer).filter(|_| !is_parameter) {
                 put(settings, given);
             }
+        }
+    }
+
+    /// Makes a generic network one of this batch, so that settings which divide the batch can be checked.
+    fn settle_batch(&self, source: &mut Source) {
+        let Some(parameter) = source.declaration.batch.clone() else { return };
+        let Some(given) = self.fields.iter().find(|given| given.name == "batch") else { return };
+        let is_parameter = |field: &Field| field.name == "batch" && is_name(&field.value, &parameter);
+        let generic = source.trains.iter_mut().chain(&mut source.infer);
+        let generic = generic.filter(|settings| settings.fields.iter().any(is_parameter));
+        let mut generic: Vec<&mut Settings> = generic.filter(|_| self.samples().is_some()).collect();
+        if !generic.is_empty() {
+            let given = Override { is_default: false, ..given.clone() };
+            generic.iter_mut().for_each(|settings| put(settings, &given));
+            source.declaration.batch = None;
         }
     }
 }
