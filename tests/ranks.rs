@@ -31,6 +31,27 @@ macro_rules! joined {
     };
 }
 
+/// The same inputs and outputs, with adapters of frozen weights in 4 bits.
+macro_rules! adapted {
+    ($name:ident, { $($settings:tt)* }) => {
+        network! {
+            pub struct $name;
+
+            const TRAIN: Train = Train { seed: 11, batch: 12, $($settings)* };
+
+            fn forward(image: Image<3, 9, 7>, extra: Features<6>) -> Logits<5> {
+                [
+                    Add(
+                        lora(4, 8.0, base = Nf4, [Flatten, Linear(512), Gelu, Linear(512), Tanh, Linear(257)]),
+                        [from(extra), Linear(257)],
+                    ),
+                    LayerNorm, Tanh, Linear(311), Tanh, Linear(5),
+                ]
+            }
+        }
+    };
+}
+
 /// A batch of step `step` whose first sample has this number in the batch of all ranks.
 macro_rules! batch {
     ($step:expr, $first:expr) => {{
@@ -57,9 +78,10 @@ macro_rules! trained {
         }
         let (image, extra, label) = batch!(4, first);
         let mut inferred = vec![net.eval_loss((&image, &extra), &label).unwrap()];
-        let first_of_all = batch!(5, 0);
-        let output = net.forward((&first_of_all.0, &first_of_all.1)).unwrap();
-        inferred.extend(&output.as_slice()[..10]);
+        // All ranks have the same samples here.
+        let (image, extra, label) = batch!(5, 0);
+        inferred.push(net.eval_loss((&image, &extra), &label).unwrap());
+        inferred.extend(&net.forward((&image, &extra)).unwrap().as_slice()[..10]);
         let is_kept = |name: &String| !name.contains("running") && !name.ends_with(".gradient");
         let names: Vec<String> = net.names().map(String::from).filter(is_kept).collect();
         let kept: Vec<Vec<f32>> = names.iter().map(|name| net.get(name).unwrap()).collect();
@@ -117,12 +139,12 @@ fn apart(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
 
 /// Compares ranks, with each value of `shard` and both moments of an exchange, with micro-batches.
 macro_rules! compare {
-    ($count:literal, $bound:expr, { $($settings:tt)* }) => {{
-        joined!(Parts, { micro_batches: $count, $($settings)* });
-        joined!(Whole, { ranks: $count, $($settings)* });
-        joined!(States, { ranks: $count, shard: Optimizer, $($settings)* });
-        joined!(Sums, { ranks: $count, shard: Gradients, $($settings)* });
-        joined!(Shards, { ranks: $count, shard: Parameters, $($settings)* });
+    ($network:ident, $count:literal, $bound:expr, { $($settings:tt)* }) => {{
+        $network!(Parts, { micro_batches: $count, $($settings)* });
+        $network!(Whole, { ranks: $count, $($settings)* });
+        $network!(States, { ranks: $count, shard: Optimizer, $($settings)* });
+        $network!(Sums, { ranks: $count, shard: Gradients, $($settings)* });
+        $network!(Shards, { ranks: $count, shard: Parameters, $($settings)* });
         let (parts, whole) = (alone!(Parts), together!(Whole, $count, false));
         assert!(apart(&whole, &parts) <= $bound, "{} apart", apart(&whole, &parts));
         for (name, other) in [
@@ -143,41 +165,67 @@ macro_rules! compare {
 /// Adam divides by roots of squares, so that the rounding of small gradients shows in parameters.
 #[test]
 fn two_ranks_are_two_micro_batches() {
-    compare!(2, 1e-4, { optimizer: Adam { lr: 1e-3 } });
+    compare!(joined, 2, 1e-4, { optimizer: Adam { lr: 1e-3 } });
 }
 
 #[test]
 fn three_ranks_with_momentum_and_averages() {
-    compare!(3, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, ema: 0.9 });
+    compare!(joined, 3, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, ema: 0.9 });
 }
 
 #[test]
 fn four_ranks_with_held_gradients() {
-    compare!(4, 3e-6, { optimizer: Sgd { lr: 0.1 }, update: Separate });
+    compare!(joined, 4, 3e-6, { optimizer: Sgd { lr: 0.1 }, update: Separate });
 }
 
 #[test]
 fn clipping_by_the_norm_of_all_shards() {
-    compare!(3, 3e-6, {
+    compare!(joined, 3, 3e-6, {
         clip: GlobalNorm(0.05), schedule: Cosine { warmup: 2, total: 9 }, optimizer: Sgd { lr: 0.1, momentum: 0.9 }
     });
 }
 
 #[test]
 fn weights_of_classes_and_labels_that_do_not_count() {
-    compare!(2, 3e-6, {
+    compare!(joined, 2, 3e-6, {
         loss: CrossEntropy { ignore_index: 3, label_smoothing: 0.1 }, optimizer: Sgd { lr: 0.1 }, clip: Value(0.01)
     });
 }
 
 #[test]
 fn states_in_host_memory() {
-    compare!(2, 1e-4, { optimizer: AdamW { lr: 1e-3 }, offload: OptimizerState });
+    compare!(joined, 2, 1e-4, { optimizer: AdamW { lr: 1e-3 }, offload: OptimizerState });
 }
 
 #[test]
 fn steps_that_are_skipped() {
-    compare!(2, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, skip: NonFinite });
+    compare!(joined, 2, 3e-6, { optimizer: Sgd { lr: 0.1, momentum: 0.9 }, skip: NonFinite });
+}
+
+#[test]
+fn adapters_of_weights_in_codes() {
+    compare!(adapted, 2, 1e-4, { optimizer: AdamW { lr: 1e-3 } });
+}
+
+/// A code is 1/127 of the largest state of its block, and rounding may choose its neighbour.
+#[test]
+fn optimizer_states_in_8_bits() {
+    joined!(Parts, { micro_batches: 3, optimizer: AdamW8bit { lr: 1e-3 } });
+    joined!(Whole, { ranks: 3, optimizer: AdamW8bit { lr: 1e-3 } });
+    let (parts, whole) = (alone!(Parts), together!(Whole, 3, false));
+    assert!(apart(&whole[..2], &parts[..2]) <= 1e-5, "{:?} and {:?}", whole[0], parts[0]);
+    assert!(apart(&whole, &parts) <= 1.0 / 127.0, "{}", apart(&whole, &parts));
+    assert_eq!(bits(&together!(Whole, 3, true)), bits(&whole));
+}
+
+/// Evaluation and inference use running statistics, with and without shards of parameters.
+#[test]
+fn statistics_of_all_ranks() {
+    joined!(Whole, { ranks: 3, sync_batch_norm: true, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    joined!(Shards, { ranks: 3, sync_batch_norm: true, shard: Parameters, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    let whole = together!(Whole, 3, false);
+    assert_eq!(bits(&together!(Whole, 3, true)), bits(&whole));
+    assert_eq!(bits(&together!(Shards, 3, true)), bits(&whole));
 }
 
 #[test]
