@@ -223,6 +223,23 @@ fn losses_of_classes() {
     }
 }
 
+/// More classes, or more positions of a class, than the backend's tiles have elements.
+#[test]
+fn losses_of_many_classes_and_positions() {
+    for dims in [&[70][..], &[3, 9, 5]] {
+        let weights: Vec<f64> = (0..dims[0]).map(|class| 0.5 * (class % 4) as f64).collect();
+        for (number, probabilities) in [(None, false), (Some(0.1), false), (None, true), (Some(0.1), true)] {
+            let options = with(|it| {
+                it.weights = weights.clone().into();
+                (it.number, it.probabilities) = (number, probabilities);
+            });
+            Case { measure: Measure::CrossEntropy, options, dims: dims.to_vec() }.check();
+        }
+        let options = with(|it| it.weights = weights.clone().into());
+        Case { measure: Measure::Nll, options, dims: dims.to_vec() }.check();
+    }
+}
+
 /// As PyTorch has it: the mean of nothing is NaN, and nothing has no gradient.
 #[test]
 fn no_position_counts() {

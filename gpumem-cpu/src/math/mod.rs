@@ -8,6 +8,7 @@
 //! 10 to 20 % less time on AVX-512, but a hundred instructions each on a machine that lacks them. No function of the C library is called, since
 //! its last bit depends on its version and on the machine.
 
+mod double;
 mod error_function;
 mod exponential;
 mod logarithm;
@@ -17,6 +18,7 @@ mod rows;
 mod tests;
 mod trigonometric;
 
+pub(crate) use double::{exp_double, log_double, log1p_double};
 pub(crate) use error_function::{erf, gelu, gelu_slope};
 pub(crate) use exponential::{exp, expm1, sigmoid, tanh};
 pub(crate) use logarithm::{log, log1p, softplus};

@@ -234,3 +234,45 @@ fn slope_of_gelu() {
     assert!(gelu_slope(f32::NAN).is_nan());
     assert_eq!([f32::NEG_INFINITY, f32::INFINITY].map(gelu_slope), [0.0, 1.0]);
 }
+
+/// Returns a number of which each bit of `x` decides some, and which is never NaN.
+#[inline(always)]
+fn mixed(x: f64) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits((bits ^ (bits >> 32)) as u32 & 0x3FFF_FFFF)
+}
+
+/// Functions in double precision, of numbers of single precision, which losses have.
+#[test]
+fn values_in_double_precision() {
+    let close = |name: &str, x: f64, found: f64, expected: f64, bound: f64| {
+        let is_same = found == expected || found.is_nan() && expected.is_nan();
+        let error = (found - expected).abs();
+        assert!(is_same || error <= bound * expected.abs(), "{name}({x:e}) is {found:e} and should be {expected:e}");
+    };
+    let numbers: Vec<f32> = special().into_iter().chain(sampled(60_013)).collect();
+    for x in numbers.iter().copied().map(f64::from).chain([-745.0, -709.0, -707.0, 708.0, 710.0]) {
+        let expected = if x < -708.0 { 0.0 } else { x.exp() };
+        close("exp", x, exp_double(x), if x > 709.0 { f64::INFINITY } else { expected }, 1e-12);
+        close("log", x, log_double(x), x.ln(), 1e-14);
+        if x.is_nan() || x >= 0.0 {
+            close("log1p", x, log1p_double(x), x.ln_1p(), 1e-14);
+        }
+    }
+    // A NaN has other bits on other machines.
+    let numbers: Vec<f32> = numbers.into_iter().filter(|x| !x.is_nan()).collect();
+    let sizes: Vec<f32> = numbers.iter().copied().filter(|x| x.is_sign_positive()).collect();
+    same_bits("exp", &numbers, function!(|x| mixed(exp_double(f64::from(x)))));
+    same_bits("log", &sizes, function!(|x| mixed(log_double(f64::from(x)))));
+    same_bits("log1p", &sizes, function!(|x| mixed(log1p_double(f64::from(x)))));
+}
+
+/// Asserts that a function has the same bits on every instruction set.
+fn same_bits<F: Function>(name: &str, x: &[f32], function: F) {
+    let all = on_all_instruction_sets(x, function);
+    for (set, found) in &all {
+        for ((x, found), scalar) in x.iter().zip(found).zip(&all[0].1) {
+            assert_eq!(found.to_bits(), scalar.to_bits(), "{name}({x:e}) on {set}");
+        }
+    }
+}

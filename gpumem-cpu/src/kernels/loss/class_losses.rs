@@ -5,15 +5,21 @@
 //! nll            sum over C of -q w x                        dx = -q w
 //! ```
 //!
+//! Positions go through in tiles, whose elements are next to each other: one class at up to [`TILE`] positions, or, if each slab of logits has one
+//! position, up to [`TILE`] classes of it. So the compiler vectorises all loops over elements.
+//!
 //! The loss is divided by its divisor. Label smoothing `e` turns `q` into `(1 - e) q + e / C`. An ignored position has neither term nor gradient.
 
+use crate::kernels::elementwise::softmax::{TILE, maxima_and_sums, tiles};
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
 use crate::math::exp;
 use crate::operands::{Operands, Source, count};
 use crate::parallel::{self, GRAIN, sum_over};
+use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Measure, Slot};
+use std::ops::Range;
 
 /// The targets of the positions.
 enum Targets {
@@ -42,14 +48,67 @@ enum Divisor {
     Given(Source),
 }
 
-/// The numbers, other than the shares, that the gradient of a position needs.
-#[derive(Clone, Copy)]
-struct Position {
-    term: f64,
-    largest: f32,
+/// The numbers, other than the shares, that the gradients of a tile's elements need.
+struct Tile {
+    maxima: [f32; TILE],
     /// The sum of the weighted shares, divided by that of the exponentials.
-    factor: f32,
-    counts: bool,
+    factors: [f32; TILE],
+    scales: [f32; TILE],
+    /// False at ignored positions.
+    counts: [bool; TILE],
+}
+
+/// Weighted shares and elements, whose products and whose shares are added to sums.
+struct Pick<'a> {
+    shares: &'a [f64],
+    x: &'a [f32],
+    picked: &'a mut [f64; TILE],
+    masses: &'a mut [f64; TILE],
+}
+
+impl Loop for Pick<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let sums = self.picked.iter_mut().zip(self.masses);
+        for ((&share, &x), (picked, mass)) in self.shares.iter().zip(self.x).zip(sums) {
+            // An element without a share may be infinite.
+            *picked += if share != 0.0 { share * f64::from(x) } else { 0.0 };
+            *mass += share;
+        }
+    }
+}
+
+/// Elements of a tile, and the place of their gradients. Without `x`, `dx` holds the elements.
+struct Slopes<'a> {
+    tile: &'a Tile,
+    shares: &'a [f64],
+    x: Option<&'a [f32]>,
+    dx: &'a mut [f32],
+    accumulate: bool,
+    has_softmax: bool,
+}
+
+impl Loop for Slopes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Slopes { tile, shares, x, dx, accumulate, has_softmax } = self;
+        let mut room = [0.0; TILE];
+        let slopes = &mut room[..dx.len()];
+        slopes.copy_from_slice(x.unwrap_or(&*dx));
+        let numbers = tile.maxima.iter().zip(&tile.factors).zip(&tile.scales).zip(&tile.counts);
+        for ((slope, &share), (((max, factor), scale), &counts)) in slopes.iter_mut().zip(shares).zip(numbers) {
+            let softmax = if has_softmax { exp(*slope - max) * factor } else { 0.0 };
+            let value = (softmax - share as f32) * scale;
+            *slope = if counts { value } else { 0.0 };
+        }
+        for (dx, slope) in dx.iter_mut().zip(slopes) {
+            *dx = if accumulate { *dx + *slope } else { *slope };
+        }
+    }
 }
 
 impl OfClasses {
@@ -82,51 +141,134 @@ impl OfClasses {
         self.criterion.place(position as u64) as usize
     }
 
-    /// Returns the weighted share of a class at a position of the target.
-    fn share(&self, position: usize, class: usize) -> f64 {
-        let hit = match &self.targets {
-            Targets::Classes(labels) => f64::from(u8::from(labels.get()[position] as usize == class)),
+    /// Returns the elements of a tile in a slab of logits: runs of them, each with its first class.
+    fn runs(&self, tile: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let (classes, inner, start, positions) = (self.classes, self.inner, tile.start, tile.len());
+        (0..classes).step_by(if inner == 1 { TILE } else { 1 }).map(move |class| {
+            let count = if inner == 1 { TILE.min(classes - class) } else { positions };
+            (class, class * inner + start..class * inner + start + count)
+        })
+    }
+
+    /// Computes the weighted shares of a run of elements: of one class at the positions of the target from `position` on, or of the classes from
+    /// `class` on at one position.
+    fn shares(&self, position: usize, class: usize, out: &mut [f64]) {
+        let (inner, hit, even) = (self.inner, 1.0 - self.smoothing, self.smoothing / self.classes as f64);
+        match &self.targets {
+            Targets::Classes(labels) if inner == 1 => {
+                out.fill(even);
+                let own = (labels.get()[position] as usize).checked_sub(class);
+                if let Some(own) = own.and_then(|own| out.get_mut(own)) {
+                    *own = hit + even;
+                }
+            }
+            Targets::Classes(labels) => {
+                let (class, labels) = (class as u32, &labels.get()[position..]);
+                let share = |label: u32| if label == class { hit + even } else { even };
+                wide(|| out.iter_mut().zip(labels).for_each(|(out, &label)| *out = share(label)));
+            }
             Targets::Shares(shares) => {
-                let (slab, at) = (position / self.inner, position % self.inner);
-                f64::from(shares.get()[(slab * self.classes + class) * self.inner + at])
-            }
-        };
-        ((1.0 - self.smoothing) * hit + self.smoothing / self.classes as f64) * self.weight(class)
-    }
-
-    /// Returns the numbers of a position with this index in the target.
-    fn position(&self, position: usize, x: impl Fn(usize) -> f32) -> Position {
-        let nothing = Position { term: 0.0, largest: 0.0, factor: 0.0, counts: false };
-        if let Targets::Classes(labels) = &self.targets {
-            let label = labels.get()[position];
-            if self.criterion.options.ignored == Some(label) {
-                return nothing;
-            }
-            // Labels were checked before the step.
-            if label as usize >= self.classes {
-                return Position { term: f64::NAN, counts: true, ..nothing };
+                let first = (position / inner * self.classes + class) * inner + position % inner;
+                let shares = &shares.get()[first..];
+                wide(|| out.iter_mut().zip(shares).for_each(|(out, &share)| *out = hit * f64::from(share) + even));
             }
         }
-        let picked: f64 = (0..self.classes)
-            .map(|class| (self.share(position, class), class))
-            .filter(|(share, _)| *share != 0.0)
-            .map(|(share, class)| share * f64::from(x(class)))
-            .sum();
-        if self.criterion.kind == Measure::Nll {
-            return Position { term: -picked, counts: true, ..nothing };
+        match &*self.criterion.options.weights {
+            [] => {}
+            weights if inner == 1 => out.iter_mut().zip(&weights[class..]).for_each(|(out, weight)| *out *= weight),
+            weights => out.iter_mut().for_each(|out| *out *= weights[class]),
         }
-        let mass: f64 = (0..self.classes).map(|class| self.share(position, class)).sum();
-        let larger = |largest: f32, class| if x(class) > largest { x(class) } else { largest };
-        let largest = (0..self.classes).fold(f32::NEG_INFINITY, larger);
-        let sum: f64 = (0..self.classes).map(|class| f64::from(exp(x(class) - largest))).sum();
-        let term = mass * (f64::from(largest) + sum.ln()) - picked;
-        Position { term, largest, factor: (mass / sum) as f32, counts: true }
     }
 
-    /// Returns the gradient of a class at a position of the target, before it is scaled.
-    fn gradient(&self, of: Position, position: usize, class: usize, x: f32) -> f32 {
-        let softmax = if self.criterion.kind == Measure::Nll { 0.0 } else { exp(x - of.largest) * of.factor };
-        softmax - self.share(position, class) as f32
+    /// Returns, for the positions of a tile, the sum of weighted shares times elements, and that of the weighted shares.
+    ///
+    /// `x` is the slab of logits, whose positions are those of the target from `first` on.
+    fn picked(&self, x: &[f32], first: usize, tile: &Range<usize>) -> [[f64; TILE]; 2] {
+        let (mut picked, mut masses) = ([0.0; TILE], [0.0; TILE]);
+        if let (Targets::Classes(labels), true) = (&self.targets, self.smoothing == 0.0) {
+            for (i, position) in tile.clone().enumerate() {
+                let label = labels.get()[first + position] as usize;
+                // Labels were checked before the step, except for ignored ones.
+                if label < self.classes {
+                    masses[i] = self.weight(label);
+                    picked[i] =
+                        if masses[i] != 0.0 { masses[i] * f64::from(x[label * self.inner + position]) } else { 0.0 };
+                }
+            }
+            return [picked, masses];
+        }
+        let mut shares = [0.0; TILE];
+        for (class, run) in self.runs(tile) {
+            let shares = &mut shares[..run.len()];
+            self.shares(first + tile.start, class, shares);
+            wide(Pick { shares, x: &x[run], picked: &mut picked, masses: &mut masses });
+        }
+        if self.inner == 1 {
+            for sums in [&mut picked, &mut masses] {
+                sums[0] = sums.iter().sum();
+            }
+        }
+        [picked, masses]
+    }
+
+    /// Returns the sum of the terms of a tile, and the numbers for its gradient, which is multiplied by `scale`. See [`picked`](Self::picked).
+    fn tile(&self, x: &[f32], first: usize, tile: &Range<usize>, scale: f64) -> (f64, Tile) {
+        let has_softmax = self.has_softmax();
+        let (maxima, sums) =
+            if has_softmax { maxima_and_sums(x, self.inner, tile) } else { ([0.0; TILE], [1.0; TILE]) };
+        let [picked, masses] = self.picked(x, first, tile);
+        let mut sum = 0.0;
+        let mut of = Tile { maxima, factors: [0.0; TILE], scales: [0.0; TILE], counts: [false; TILE] };
+        for i in 0..tile.len() {
+            let position = first + tile.start + i;
+            let label = match &self.targets {
+                Targets::Classes(labels) => Some(labels.get()[position]),
+                Targets::Shares(_) => None,
+            };
+            if label.is_some() && label == self.criterion.options.ignored {
+                continue;
+            }
+            let is_class = label.is_none_or(|label| (label as usize) < self.classes);
+            let normaliser = if has_softmax { f64::from(maxima[i]) + sums[i].ln() } else { 0.0 };
+            let term = if is_class { masses[i] * normaliser - picked[i] } else { f64::NAN };
+            let factor = self.weights.of(position);
+            sum += term * factor;
+            (of.counts[i], of.factors[i]) = (true, (masses[i] / sums[i]) as f32);
+            of.scales[i] = (scale * factor) as f32;
+        }
+        if self.inner == 1 {
+            // All elements of the tile are of one position.
+            of.maxima = [of.maxima[0]; TILE];
+            of.factors = [of.factors[0]; TILE];
+            of.scales = [of.scales[0]; TILE];
+            of.counts = [of.counts[0]; TILE];
+        }
+        (sum, of)
+    }
+
+    /// Computes the gradients of a tile in a slab of logits, and returns the sum of its terms. See [`tile`](Self::tile).
+    fn slopes(
+        &self,
+        x: Option<&[f32]>,
+        (dx, accumulate): (&mut [f32], bool),
+        first: usize,
+        tile: &Range<usize>,
+        scale: f64,
+    ) -> f64 {
+        let (sum, of) = self.tile(x.unwrap_or(&*dx), first, tile, scale);
+        let has_softmax = self.has_softmax();
+        let mut shares = [0.0; TILE];
+        for (class, run) in self.runs(tile) {
+            let shares = &mut shares[..run.len()];
+            self.shares(first + tile.start, class, shares);
+            let (x, dx) = (x.map(|x| &x[run.clone()]), &mut dx[run]);
+            wide(Slopes { tile: &of, shares, x, dx, accumulate, has_softmax });
+        }
+        sum
+    }
+
+    fn has_softmax(&self) -> bool {
+        self.criterion.kind != Measure::Nll
     }
 }
 
@@ -164,36 +306,19 @@ pub(in crate::kernels) fn bind(
             Logits::Alone(source) => {
                 let x = source.get();
                 sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
-                    let positions = range.start * inner..range.end * inner;
-                    let at = |position: usize, class| position / inner * slab + class * inner + position % inner;
-                    let term = |position: usize| {
-                        let place = it.place(position);
-                        it.position(place, |class| x[at(position, class)]).term * it.weights.of(place)
+                    let of_slab = |index: usize| -> f64 {
+                        let (x, first) = (&x[index * slab..][..slab], it.place(index * inner));
+                        tiles(inner).map(|tile| it.tile(x, first, &tile, scale).0).sum()
                     };
-                    positions.map(term).sum()
+                    range.map(of_slab).sum()
                 })
             }
             Logits::Pair(pair, accumulate) => {
                 let accumulate = *accumulate;
                 let (source, target) = pair.get();
                 parallel::pieces(source, target, slab, |index, x, dx| {
-                    let mut sum = 0.0;
-                    for offset in 0..inner {
-                        let position = it.place(index * inner + offset);
-                        let of = it.position(position, |class| x.unwrap_or(&*dx)[class * inner + offset]);
-                        let of_position = it.weights.of(position);
-                        sum += of.term * of_position;
-                        for class in 0..classes {
-                            let at = class * inner + offset;
-                            let x = x.map_or(dx[at], |x| x[at]);
-                            let value = match of.counts {
-                                true => it.gradient(of, position, class, x) * (scale * of_position) as f32,
-                                false => 0.0,
-                            };
-                            dx[at] = if accumulate { dx[at] + value } else { value };
-                        }
-                    }
-                    sum
+                    let first = it.place(index * inner);
+                    tiles(inner).map(|tile| it.slopes(x, (&mut *dx, accumulate), first, &tile, scale)).sum()
                 })
             }
         };

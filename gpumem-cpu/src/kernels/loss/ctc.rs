@@ -13,8 +13,10 @@
 
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
-use crate::math::exp;
+use crate::math::{exp, exp_double, exponentials, log_double};
 use crate::operands::{Operands, Source, count};
+use crate::parallel::{self, with_scratch};
+use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::program::criterion::EXTRA_ROWS;
 use gpumem_core::program::loss::Reduction;
@@ -56,29 +58,68 @@ impl Sample<'_> {
         if state % 2 == 1 { self.labels[state / 2] as usize } else { self.blank }
     }
 
-    /// True if a path may skip the blank before this label.
-    fn skips(&self, state: usize) -> bool {
-        state % 2 == 1 && state > 1 && self.class(state) != self.class(state - 2)
+    /// Returns 0 if a path may skip the blank before this state, else negative infinity.
+    fn skip(&self, state: usize) -> f32 {
+        let skips = state % 2 == 1 && state > 1 && self.class(state) != self.class(state - 2);
+        if skips { 0.0 } else { NONE }
+    }
+
+    /// Copies the elements of the states' classes.
+    fn gather(&self, x: &[f32], to: &mut [f32]) {
+        to.fill(x[self.blank]);
+        to.iter_mut().skip(1).step_by(2).zip(self.labels).for_each(|(to, &label)| *to = x[label as usize]);
     }
 }
 
-/// Returns `log(sum(exp(x)))`.
+/// Returns `log(sum(exp(x)))`: negative infinity if no `x` is larger.
+#[inline(always)]
 fn log_sum(x: [f32; 3]) -> f64 {
-    let largest = x.into_iter().fold(NONE, f32::max);
-    if largest == NONE && !x.iter().any(|x| x.is_nan()) {
-        return f64::from(NONE);
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let largest = larger(larger(larger(NONE, x[0]), x[1]), x[2]);
+    let base = f64::from(if largest == NONE { 0.0 } else { largest });
+    let [a, b, c] = x.map(|x| exp_double(f64::from(x) - base));
+    base + log_double(a + b + c)
+}
+
+/// The logarithms of sums over the three ways into each state: `out = log_sum(ways) + x`.
+struct Ways<'a> {
+    /// The rows that the ways come from, each moved by its number of states. The last one's skips are added to it.
+    rows: [&'a [f32]; 3],
+    /// 0 where a path may skip the blank between two labels, else negative infinity.
+    skips: &'a [f32],
+    x: Option<&'a [f32]>,
+    out: &'a mut [f32],
+}
+
+impl Loop for Ways<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Ways { rows: [stay, next, skip], skips, x, out } = self;
+        let ways = stay.iter().zip(next).zip(skip).zip(skips);
+        match x {
+            Some(x) => {
+                for ((out, (((&stay, &next), &skip), skips)), &x) in out.iter_mut().zip(ways).zip(x) {
+                    *out = (log_sum([stay, next, skip + skips]) + f64::from(x)) as f32;
+                }
+            }
+            None => {
+                for (out, (((&stay, &next), &skip), skips)) in out.iter_mut().zip(ways) {
+                    *out = log_sum([stay, next, skip + skips]) as f32;
+                }
+            }
+        }
     }
-    let largest = f64::from(largest);
-    largest + x.into_iter().map(|x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
 }
 
 /// Subtracts the largest element from a row and returns it. Returns 0 if no path reaches the row.
 fn lower(row: &mut [f32]) -> f64 {
-    let largest = row.iter().copied().fold(NONE, f32::max);
+    let largest = parallel::largest(row);
     if largest == NONE {
         return 0.0;
     }
-    row.iter_mut().for_each(|x| *x -= largest);
+    wide(|| row.iter_mut().for_each(|x| *x -= largest));
     f64::from(largest)
 }
 
@@ -99,24 +140,28 @@ impl Ctc {
         if of.steps == 0 {
             return if states == 1 { 0.0 } else { f64::INFINITY };
         }
-        let mut likelihood = 0.0;
-        for step in 0..of.steps {
-            let (before, row) = rows.split_at_mut(step * self.states);
-            let (x, row) = (&x[step * self.classes..], &mut row[..states]);
-            if step == 0 {
-                for (state, a) in row.iter_mut().enumerate() {
-                    *a = if state < 2 { x[of.class(state)] } else { NONE };
+        let likelihood: f64 = with_scratch(3 * states + 2, |scratch| {
+            let (skips, rest) = scratch.split_at_mut(states);
+            let (of_classes, before) = rest.split_at_mut(states);
+            skips.iter_mut().enumerate().for_each(|(state, skip)| *skip = of.skip(state));
+            let steps = rows.chunks_exact_mut(self.states).zip(x.chunks_exact(self.classes)).take(of.steps);
+            let of_step = |(step, (row, x)): (usize, (&mut [f32], &[f32]))| {
+                let row = &mut row[..states];
+                of.gather(x, of_classes);
+                if step == 0 {
+                    row.copy_from_slice(of_classes);
+                    row.iter_mut().skip(2).for_each(|a| *a = NONE);
+                    before[..2].fill(NONE);
+                } else {
+                    let ways = [&before[2..], &before[1..], &before[..]];
+                    wide(Ways { rows: ways, skips, x: Some(of_classes), out: row });
                 }
-            } else {
-                let before = &before[(step - 1) * self.states..];
-                let from = |is_way: bool, state: usize, back: usize| if is_way { before[state - back] } else { NONE };
-                for (state, a) in row.iter_mut().enumerate() {
-                    let ways = [before[state], from(state > 0, state, 1), from(of.skips(state), state, 2)];
-                    *a = (log_sum(ways) + f64::from(x[of.class(state)])) as f32;
-                }
-            }
-            likelihood += lower(row);
-        }
+                let largest = lower(row);
+                before[2..].copy_from_slice(row);
+                largest
+            };
+            steps.enumerate().map(of_step).sum()
+        });
         let last = &rows[(of.steps - 1) * self.states..][..states];
         let label = if states > 1 { last[states - 2] } else { NONE };
         -(likelihood + log_sum([last[states - 1], label, NONE]))
@@ -131,11 +176,8 @@ impl Ctc {
         shares: &[f32],
         scale: f64,
     ) {
-        let all: f64 = shares.iter().map(|&share| f64::from(share)).sum();
-        for class in 0..self.classes {
-            let slope = exp(x.map_or(dx[class], |x| x[class])) * scale as f32;
-            dx[class] = if accumulate { dx[class] + slope } else { slope };
-        }
+        let all = parallel::sum(shares, f64::from);
+        exponentials(x, dx, accumulate, [0.0, scale as f32]);
         for (state, &share) in shares.iter().enumerate() {
             dx[of.class(state)] -= (f64::from(share) / all * scale) as f32;
         }
@@ -151,31 +193,38 @@ impl Ctc {
         scale: f64,
     ) {
         let (kept, rest) = rows.split_at_mut(self.steps * self.states);
-        let (mut now, mut later) = rest.split_at_mut(self.states);
         let states = of.states();
-        for step in (0..of.steps).rev() {
-            let places = step * self.classes..(step + 1) * self.classes;
-            let (x, dx) = (x.map(|x| &x[places.clone()]), &mut dx[places]);
-            let shares = &mut kept[step * self.states..][..states];
-            for (state, share) in shares.iter_mut().enumerate() {
-                let to = |ahead: usize, is_way: bool| if is_way { later[state + ahead] } else { NONE };
-                let back = if step + 1 < of.steps {
-                    let is_label = state + 2 < states && of.skips(state + 2);
-                    log_sum([later[state], to(1, state + 1 < states), to(2, is_label)]) as f32
-                } else if state + 2 < states {
-                    NONE
+        let back = &mut rest[..states];
+        with_scratch(3 * states + 2, |scratch| {
+            let (skips, rest) = scratch.split_at_mut(states);
+            let (of_classes, later) = rest.split_at_mut(states);
+            // A way leads from a state to the label after the next blank.
+            skips.iter_mut().enumerate().for_each(|(state, skip)| {
+                *skip = if state + 2 < states { of.skip(state + 2) } else { NONE };
+            });
+            later[states..].fill(NONE);
+            for step in (0..of.steps).rev() {
+                let places = step * self.classes..(step + 1) * self.classes;
+                let (x, dx) = (x.map(|x| &x[places.clone()]), &mut dx[places]);
+                let shares = &mut kept[step * self.states..][..states];
+                of.gather(x.unwrap_or(&*dx), of_classes);
+                if step + 1 < of.steps {
+                    let ways = [&later[..states], &later[1..], &later[2..]];
+                    wide(Ways { rows: ways, skips, x: None, out: back });
                 } else {
-                    0.0
-                };
-                *share += back;
-                now[state] = back + x.unwrap_or(&*dx)[of.class(state)];
+                    back.fill(NONE);
+                    back[states.saturating_sub(2)..].fill(0.0);
+                }
+                let all = shares.iter_mut().zip(&*back);
+                wide(|| all.for_each(|(share, back)| *share += back));
+                let now = later.iter_mut().zip(&*back).zip(&*of_classes);
+                wide(|| now.for_each(|((now, back), x)| *now = back + x));
+                lower(&mut later[..states]);
+                lower(shares);
+                wide(|| shares.iter_mut().for_each(|share| *share = exp(*share)));
+                self.gradient(of, x, (dx, accumulate), shares, scale);
             }
-            lower(&mut now[..states]);
-            lower(shares);
-            shares.iter_mut().for_each(|share| *share = share.exp());
-            self.gradient(of, x, (dx, accumulate), shares, scale);
-            std::mem::swap(&mut now, &mut later);
-        }
+        });
     }
 
     /// Computes the loss of a sample, and its gradient if that is wanted.

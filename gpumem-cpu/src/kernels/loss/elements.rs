@@ -1,10 +1,14 @@
 //! Losses of elements: the formulas of their rows in `gpumem_core::program::losses`, computed in double precision.
+//!
+//! Formulas are closures that are always inlined, into loops that the compiler vectorises.
 
 use super::loss_of_steps::Counted;
 use super::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
+use crate::math::{exp_double, log_double, log1p_double};
 use crate::operands::{Operands, Source, count};
 use crate::parallel::{self, GRAIN, PIECE, sum_over};
+use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::program::loss::Compares;
 use gpumem_core::program::{Criterion, Measure, Slot};
@@ -29,16 +33,23 @@ macro_rules! define_with_formulas {
             let ($number, $log_target) = (criterion.number(), criterion.options.log_target);
             match criterion.kind {
                 $($(Measure::$name => elements.bind(
+                    #[inline(always)]
                     move |$x: f64, $t: f64, $weight: f64| {
                         let $d = $x - $t;
                         $value
                     },
+                    #[inline(always)]
                     move |$x: f64, $t: f64, $weight: f64| {
                         let $d = $x - $t;
                         $slope
                     },
                 ),)?)*
-                Measure::Dot => elements.bind(|x: f64, t: f64, _: f64| x * t, |_: f64, t: f64, _: f64| t),
+                Measure::Dot => elements.bind(
+                    #[inline(always)]
+                    |x: f64, t: f64, _: f64| x * t,
+                    #[inline(always)]
+                    |_: f64, t: f64, _: f64| t,
+                ),
                 _ => Err(Error::Damaged("a loss of another unit is not one of elements")),
             }
         }
@@ -46,33 +57,40 @@ macro_rules! define_with_formulas {
 }
 gpumem_core::for_each_loss!(define_with_formulas);
 
+#[inline(always)]
 fn abs(a: f64) -> f64 {
     a.abs()
 }
 
+#[inline(always)]
 fn exp(a: f64) -> f64 {
-    a.exp()
+    exp_double(a)
 }
 
+#[inline(always)]
 fn log(a: f64) -> f64 {
-    a.ln()
+    log_double(a)
 }
 
+#[inline(always)]
 fn log1p(a: f64) -> f64 {
-    a.ln_1p()
+    log1p_double(a)
 }
 
 /// Returns the sign of a number, but 0 and NaN unchanged.
+#[inline(always)]
 fn sign(a: f64) -> f64 {
     if a == 0.0 { a } else { a.signum() }
 }
 
 /// Returns the larger number, or NaN if the first is NaN.
+#[inline(always)]
 fn max(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
 /// Returns a number between two bounds. Unlike [`f64::clamp`], takes any bounds.
+#[inline(always)]
 fn clamp(a: f64, least: f64, most: f64) -> f64 {
     if a < least {
         least
@@ -90,6 +108,7 @@ impl<T, F: Fn(T, T, f64) -> f64 + Copy + Send + Sync + 'static> Formula<T> for F
 
 /// Returns a formula of numbers in single precision, which is computed in double precision.
 fn of_single(formula: impl Formula<f64>) -> impl Formula<f32> {
+    #[inline(always)]
     move |x: f32, t: f32, weight: f64| formula(f64::from(x), f64::from(t), weight)
 }
 
@@ -179,16 +198,50 @@ impl Elements {
             return weighted(logits, loss, weights, weight, term);
         }
         match (targets, classes.of_all()) {
-            (None, Some(weight)) => {
-                let slope = move |x| (slope(x, 0.0, weight) * share) as f32;
-                without_targets(logits, loss, share, move |x| value(x, 0.0, weight), slope)
-            }
+            (None, Some(weight)) => without_targets(logits, loss, share, weight, value, slope),
             (None, None) => Err(Error::Damaged("a loss with a weight for each class has no target")),
-            (Some(targets), Some(weight)) => {
-                let value = move |x, t| value(x, t, weight) * share;
-                elementwise(logits, targets, loss, value, move |x, t| (slope(x, t, weight) * share) as f32)
-            }
+            (Some(targets), Some(weight)) => elementwise((logits, targets, loss), share, weight, value, slope),
             (Some(targets), None) => of_classes((logits, targets, loss), share, classes, value, slope),
+        }
+    }
+}
+
+/// The gradient of some elements: `dx (+)= share * slope(x, t, weight)`. Without `x`, `dx` holds it. Without targets, they are 0.
+struct Slopes<'a, F> {
+    x: Option<&'a [f32]>,
+    targets: Option<&'a [f32]>,
+    dx: &'a mut [f32],
+    accumulate: bool,
+    slope: F,
+    weight: f64,
+    share: f64,
+}
+
+impl<F: Formula<f32>> Loop for Slopes<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Slopes { x, targets, dx, accumulate, slope, weight, share } = self;
+        match (x, targets) {
+            (None, None) => dx.iter_mut().for_each(|dx| *dx = (slope(*dx, 0.0, weight) * share) as f32),
+            (None, Some(targets)) => {
+                for (dx, &t) in dx.iter_mut().zip(targets) {
+                    *dx = (slope(*dx, t, weight) * share) as f32;
+                }
+            }
+            (Some(x), None) => {
+                for (dx, &x) in dx.iter_mut().zip(x) {
+                    let slope = (slope(x, 0.0, weight) * share) as f32;
+                    *dx = if accumulate { *dx + slope } else { slope };
+                }
+            }
+            (Some(x), Some(targets)) => {
+                for ((dx, &x), &t) in dx.iter_mut().zip(x).zip(targets) {
+                    let slope = (slope(x, t, weight) * share) as f32;
+                    *dx = if accumulate { *dx + slope } else { slope };
+                }
+            }
         }
     }
 }
@@ -206,7 +259,15 @@ fn of_classes(
         let targets = targets.get();
         let sum_of = |x: &[f32], t: &[f32]| -> f64 {
             let each = x.chunks_exact(inner).zip(t.chunks_exact(inner)).zip(numbers.iter().cycle());
-            each.map(|((x, t), &weight)| parallel::sum_of_pairs(x, t, |x, t| value(x, t, weight))).sum()
+            let sum = |((x, t), &weight): ((&[f32], &[f32]), &f64)| {
+                parallel::sum_of_pairs(
+                    x,
+                    t,
+                    #[inline(always)]
+                    |x, t| value(x, t, weight),
+                )
+            };
+            each.map(sum).sum()
         };
         let sum = match &mut logits {
             Logits::Alone(source) => {
@@ -221,10 +282,11 @@ fn of_classes(
                 parallel::pieces(source, target, slab, |index, x, dx| {
                     let t = &targets[index * slab..][..slab];
                     let sum = sum_of(x.unwrap_or(&*dx), t);
-                    let slope = |i: usize, x| (slope(x, t[i], numbers[i / inner]) * share) as f32;
-                    match x {
-                        None => dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = slope(i, *dx)),
-                        Some(x) => parallel::store(dx, *accumulate, |i| slope(i, x[i])),
+                    for (index, &weight) in numbers.iter().enumerate() {
+                        let range = index * inner..(index + 1) * inner;
+                        let (x, targets) = (x.map(|x| &x[range.clone()]), Some(&t[range.clone()]));
+                        let dx = &mut dx[range];
+                        wide(Slopes { x, targets, dx, accumulate: *accumulate, slope, weight, share });
                     }
                     sum
                 })
@@ -268,30 +330,36 @@ fn weighted(
     })
 }
 
-/// Binds a loss that is the sum of `value(x, target)` over all elements, with the derivative `slope`.
+/// Binds a loss that is the sum of `value(x, target, weight)` over all elements times `share`.
 fn elementwise(
-    mut logits: Logits,
-    targets: Source,
-    mut loss: Total,
-    value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
-    slope: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
+    (mut logits, targets, mut loss): (Logits, Source, Total),
+    share: f64,
+    weight: f64,
+    value: impl Formula<f32>,
+    slope: impl Formula<f32>,
 ) -> Bound {
+    let sum_of = move |x: &[f32], t: &[f32]| {
+        parallel::sum_of_pairs(
+            x,
+            t,
+            #[inline(always)]
+            |x, t| value(x, t, weight) * share,
+        )
+    };
     kernel(move |_| {
         let targets = targets.get();
         let sum = match &mut logits {
             Logits::Alone(source) => {
                 let x = source.get();
-                sum_over(0..x.len(), GRAIN, &|range| parallel::sum_of_pairs(&x[range.clone()], &targets[range], value))
+                sum_over(0..x.len(), GRAIN, &|range| sum_of(&x[range.clone()], &targets[range]))
             }
             Logits::Pair(pair, accumulate) => {
+                let accumulate = *accumulate;
                 let (source, target) = pair.get();
                 parallel::pieces(source, target, PIECE, |piece, x, dx| {
                     let targets = &targets[piece * PIECE..][..dx.len()];
-                    let sum = parallel::sum_of_pairs(x.unwrap_or(&*dx), targets, value);
-                    match x {
-                        None => dx.iter_mut().zip(targets).for_each(|(dx, &t)| *dx = slope(*dx, t)),
-                        Some(x) => parallel::store(dx, *accumulate, |i| slope(x[i], targets[i])),
-                    }
+                    let sum = sum_of(x.unwrap_or(&*dx), targets);
+                    wide(Slopes { x, targets: Some(targets), dx, accumulate, slope, weight, share });
                     sum
                 })
             }
@@ -300,15 +368,22 @@ fn elementwise(
     })
 }
 
-/// Binds a loss that is the sum of `value(x)` over all elements times `share`. `slope` includes that factor.
+/// Binds a loss that is the sum of `value(x, 0, weight)` over all elements times `share`.
 fn without_targets(
     mut logits: Logits,
     mut loss: Total,
     share: f64,
-    value: impl Fn(f32) -> f64 + Copy + Send + Sync + 'static,
-    slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
+    weight: f64,
+    value: impl Formula<f32>,
+    slope: impl Formula<f32>,
 ) -> Bound {
-    let sum_of = move |x: &[f32]| x.iter().map(|&x| value(x)).sum::<f64>();
+    let sum_of = move |x: &[f32]| {
+        parallel::sum(
+            x,
+            #[inline(always)]
+            |x| value(x, 0.0, weight),
+        )
+    };
     kernel(move |_| {
         let sum = match &mut logits {
             Logits::Alone(source) => {
@@ -316,13 +391,11 @@ fn without_targets(
                 sum_over(0..x.len(), GRAIN, &|range| sum_of(&x[range]))
             }
             Logits::Pair(pair, accumulate) => {
+                let accumulate = *accumulate;
                 let (source, target) = pair.get();
                 parallel::pieces(source, target, PIECE, |_, x, dx| {
                     let sum = sum_of(x.unwrap_or(&*dx));
-                    match x {
-                        None => dx.iter_mut().for_each(|dx| *dx = slope(*dx)),
-                        Some(x) => parallel::store(dx, *accumulate, |i| slope(x[i])),
-                    }
+                    wide(Slopes { x, targets: None, dx, accumulate, slope, weight, share });
                     sum
                 })
             }
