@@ -1,7 +1,7 @@
 //! Products on one thread, with the micro kernels of `gemm-f32`.
 //!
-//! That crate's own driver allocates memory for the packed factors in each call. This driver has its blocks and its order of sums, so results have
-//! equal bits, and packs into memory that each thread keeps.
+//! That crate's own driver allocates memory for the packed factors in each call. This driver has its blocks and its order of sums, and packs into
+//! memory that each thread keeps. It also packs factors, or turns products, in some shapes where the other one does not.
 //!
 //! A micro kernel multiplies a panel of `height` rows of the left factor with a panel of `width` columns of the right one. In a packed panel, the
 //! elements of one term of the sums are contiguous: `left[panel, term, height]` and `right[panel, term, width]`.
@@ -82,16 +82,37 @@ fn pack(from: Matrix<'_>, height: usize, stride: usize, out: &mut [f32]) {
         let from = from.rows(first..from.rows.min(first + height));
         let out = &mut out[..height * from.columns];
         if from.row_stride == 1 {
-            let turned = from.t();
-            for (term, out) in out.chunks_exact_mut(height).enumerate() {
-                let (rows, rest) = out.split_at_mut(from.rows);
-                rows.copy_from_slice(turned.row(term));
-                rest.fill(0.0);
+            // Copies of a known length are vector moves instead of calls.
+            match (height, from.rows == height) {
+                (6, true) => pack_straight::<6>(from, out),
+                (16, true) => pack_straight::<16>(from, out),
+                (64, true) => pack_straight::<64>(from, out),
+                _ => pack_part(from, height, out),
             }
         } else {
             // One stride of a matrix is always 1.
             pack_turned(from, height, out);
         }
+    }
+}
+
+/// Packs one panel of `HEIGHT` rows, all of which are there, whose elements of a term are contiguous.
+fn pack_straight<const HEIGHT: usize>(from: Matrix<'_>, out: &mut [f32]) {
+    let turned = from.t();
+    for (term, out) in out.as_chunks_mut::<HEIGHT>().0.iter_mut().enumerate() {
+        if let Some(rows) = turned.row(term).first_chunk() {
+            *out = *rows;
+        }
+    }
+}
+
+/// Packs one panel of rows whose elements of a term are contiguous, some of which may be missing.
+fn pack_part(from: Matrix<'_>, height: usize, out: &mut [f32]) {
+    let turned = from.t();
+    for (term, out) in out.chunks_exact_mut(height).enumerate() {
+        let (rows, rest) = out.split_at_mut(from.rows);
+        rows.copy_from_slice(turned.row(term));
+        rest.fill(0.0);
     }
 }
 
@@ -108,10 +129,13 @@ fn pack_turned(from: Matrix<'_>, height: usize, out: &mut [f32]) {
         let whole = if is_whole { terms / SQUARE * SQUARE } else { 0 };
         let (squares, rest) = out.split_at_mut(whole * height);
         for (square, out) in squares.chunks_exact_mut(SQUARE * height).enumerate() {
-            let [a, b, c, d]: [[f32; SQUARE]; SQUARE] =
-                std::array::from_fn(|row| std::array::from_fn(|term| rows[row][square * SQUARE + term]));
+            let terms_of = |row: &[f32]| row[square * SQUARE..].first_chunk().copied().unwrap_or_default();
+            let [a, b, c, d]: [[f32; SQUARE]; SQUARE] = rows.map(terms_of);
             for (term, out) in out.chunks_exact_mut(height).enumerate() {
-                out[first..first + SQUARE].copy_from_slice(&[a[term], b[term], c[term], d[term]]);
+                // An array, since a copy of a slice is a call.
+                if let Some(to) = out[first..].first_chunk_mut() {
+                    *to = [a[term], b[term], c[term], d[term]];
+                }
             }
         }
         for (term, out) in (whole..terms).zip(rest.chunks_exact_mut(height)) {
@@ -148,6 +172,9 @@ fn is_small(left: Matrix<'_>, right: Matrix<'_>, out: Out) -> bool {
     rows == 0 || columns == 0 || depth <= 2 || dots || by_left || by_right
 }
 
+/// A number of floats, 4 KiB, at whose multiples all elements share a set of the first cache.
+const CROWDED: usize = 1024;
+
 /// The most elements that the library computes as dot products.
 const DOTS: usize = 256;
 
@@ -160,6 +187,18 @@ fn rows_of_dots(left: Matrix<'_>, right: Matrix<'_>) -> Option<usize> {
     let is_few = (1..=4 * lanes).contains(&right.columns)
         && right.columns.saturating_mul(64) <= left.columns.saturating_mul(lanes);
     (is_dense && is_few).then_some(DOTS / right.columns.max(1))
+}
+
+/// True if the transposed product is faster, although it writes rows, element by element.
+///
+/// A left factor whose terms are contiguous is turned while it is packed. As the right factor of the transposed product it is read in place, and
+/// the other one is packed. That is less work for a large weight and few rows.
+fn is_faster_turned(left: Matrix<'_>, right: Matrix<'_>) -> bool {
+    let (rows, columns, depth) = (left.rows, right.columns, left.columns);
+    let is_read_in_place = left.column_stride == 1 && left.row_stride != 1;
+    // A stored element takes about as long as two packed ones.
+    let (packed, turned) = (rows.saturating_mul(depth), columns.saturating_mul(depth.saturating_add(2 * rows)));
+    is_read_in_place && columns >= kernels().lanes && turned < packed
 }
 
 /// Computes `out = scale * left * right`, or adds to it.
@@ -180,12 +219,28 @@ pub(super) unsafe fn multiply(out: Out, left: Matrix<'_>, right: Matrix<'_>, sca
         }
         return;
     }
+    if is_faster_turned(left, right) {
+        let out = Out { start: out.start, row_stride: out.column_stride, column_stride: out.row_stride };
+        // SAFETY: the caller's, of the transposed product.
+        return unsafe { multiply_blocks(out, right.t(), left.t(), scale, accumulate) };
+    }
+    // SAFETY: the caller's.
+    unsafe { multiply_blocks(out, left, right, scale, accumulate) }
+}
+
+/// Computes `out = scale * left * right`, or adds to it, by the micro kernels.
+///
+/// # Safety
+/// As for [`multiply`].
+unsafe fn multiply_blocks(out: Out, left: Matrix<'_>, right: Matrix<'_>, scale: f32, accumulate: bool) {
     let kernels = kernels();
     let (rows, columns, depth) = (left.rows, right.columns, left.columns);
     let Kernels { lanes, height, width, .. } = *kernels;
     let KernelParams { kc, mc, nc } = blocks(kernels, [rows, columns, depth]);
     let packs_right = rows > if right.row_stride == 1 { 128 } else { 2 } * height;
     let is_ready = left.row_stride == 1 && rows.is_multiple_of(lanes);
+    // Terms so far apart share few sets of a cache, so that each panel of columns would read them from memory.
+    let is_crowded = left.column_stride.is_multiple_of(CROWDED) && columns > 2 * width;
     let packs_left_first = rows <= 2 * mc && !is_ready;
     let of_right = if packs_right { kc * width * (nc / width) } else { 0 };
     let of_left = kc * if packs_left_first { rows.next_multiple_of(height) } else { mc };
@@ -211,7 +266,10 @@ pub(super) unsafe fn multiply(out: Out, left: Matrix<'_>, right: Matrix<'_>, sca
                     }
                     let block = left.rows(row..row + count);
                     let packs_left = !packs_left_first
-                        && (!count.is_multiple_of(lanes) || left.row_stride != 1 || right.columns > 8 * width);
+                        && (!count.is_multiple_of(lanes)
+                            || left.row_stride != 1
+                            || is_crowded
+                            || right.columns > 8 * width);
                     if packs_left {
                         pack(block, height, kc * height, left_panels);
                     }
@@ -259,8 +317,14 @@ impl Tiles<'_> {
         let (&Tiles { out, stride, scale, accumulate, .. }, (left, left_panels), (right, right_panels)) =
             (self, self.left, self.right);
         let terms = left.columns;
-        for column in (0..right.columns).step_by(width) {
-            let across = width.min(right.columns - column);
+        let mut column = 0;
+        while column < right.columns {
+            let rest = right.columns - column;
+            let across = match right_panels {
+                // Kernels for few columns have too few sums to hide the latency of an addition. Two tiles of about half the rest have enough.
+                None if rest > width && rest < 2 * width - 1 => rest.div_ceil(2),
+                _ => width.min(rest),
+            };
             let (right_start, right_strides) = match right_panels {
                 Some(panels) => (panels[column * stride..][..terms * width].as_ptr(), [width, 1]),
                 None => (right.moved(0, column), [right.row_stride, right.column_stride]),
@@ -298,6 +362,7 @@ impl Tiles<'_> {
                     );
                 }
             }
+            column += across;
         }
     }
 }
