@@ -10,6 +10,7 @@
 //! is [position channels, image channels / groups, kernel]. [`Direct`] sums read the image itself. Other images are unfolded in blocks into a matrix
 //! of C * kernel rows, with a column for each position.
 
+use crate::kernels::conv::depthwise::Depthwise;
 use crate::kernels::conv::direct::Direct;
 use crate::kernels::conv::small_map_conv::Joined;
 use crate::kernels::movement::window::Window;
@@ -47,6 +48,8 @@ pub(in crate::kernels) struct Correlation {
     tasks: usize,
     /// An implementation for several samples at once. `None` if one sample at a time is better.
     joined: Option<Joined>,
+    /// The products of a depthwise convolution on small maps. `None` for others.
+    depthwise: Option<Depthwise>,
     /// The sums that gather and weigh without an unfolded image. `None` if unfolding is better.
     gathers: Option<Direct>,
     /// The sums that scatter without an unfolded image. `None` if unfolding is better.
@@ -59,17 +62,22 @@ impl Correlation {
         let joined = if groups == 1 { Joined::new(&window, channels, samples) } else { None };
         let ([images, positions], tasks) = (channels, samples.saturating_mul(groups));
         let is_single = images == 1 && positions == 1;
-        let is_direct = joined.is_none() && !window.is_pointwise() && (is_single || window.positions_area() > FEW);
+        let depthwise = if is_single && !window.is_pointwise() { Depthwise::new(&window, groups) } else { None };
+        let is_direct = joined.is_none()
+            && depthwise.is_none()
+            && !window.is_pointwise()
+            && (is_single || window.positions_area() > FEW);
         let gathers = if is_direct { Direct::gather(&window, images, tasks) } else { None };
         let scatters = if is_direct { Direct::scatter(&window, positions, tasks) } else { None };
-        Correlation { window, groups, images, positions, tasks, joined, gathers, scatters }
+        Correlation { window, groups, images, positions, tasks, joined, depthwise, gathers, scatters }
     }
 
     /// Returns this correlation with another number of position channels in each group.
     pub(in crate::kernels) fn with_positions(&self, positions: usize) -> Correlation {
         let joined = self.joined.as_ref().map(|joined| joined.with_positions(positions));
         let scatters = self.scatters.as_ref().and_then(|_| Direct::scatter(&self.window, positions, self.tasks));
-        Correlation { positions, joined, scatters, ..self.clone() }
+        let depthwise = self.depthwise.clone().filter(|_| positions == self.positions);
+        Correlation { positions, joined, depthwise, scatters, ..self.clone() }
     }
 
     /// Returns the rows of the unfolded image of a group.
@@ -170,6 +178,9 @@ impl Correlation {
         if let Some(joined) = &self.joined {
             return joined.gather(images, weight, bias, out, add, scratch);
         }
+        if let Some(depthwise) = &self.depthwise {
+            return depthwise.gather(images, weight, bias, out, add, scratch);
+        }
         let (area, image_area, depth) = (self.window.positions_area(), self.window.image_area(), self.depth());
         let tasks = out.len() / (self.positions * area);
         out.par_chunks_mut(self.positions * area).enumerate().for_each(|(task, out)| {
@@ -254,6 +265,9 @@ impl Correlation {
     ) {
         if let Some(joined) = &self.joined {
             return joined.scatter(positions, weight, bias, out, add, scratch);
+        }
+        if let Some(depthwise) = &self.depthwise {
+            return depthwise.scatter(positions, weight, bias, out, add, scratch);
         }
         if let Some(direct) = &self.scatters {
             return self.scatter_direct(direct, (positions, weight, bias), out, add, scratch);
@@ -363,6 +377,9 @@ impl Correlation {
     ) {
         if let Some(joined) = &self.joined {
             return joined.weigh(images, positions, out, add, scratch);
+        }
+        if let Some(depthwise) = &self.depthwise {
+            return depthwise.weigh(images, positions, out, add);
         }
         let samples = positions.len() / (self.groups * self.positions * self.window.positions_area());
         let parts = (PARTIALS / out.len()).clamp(1, TASKS).min(samples);

@@ -4,6 +4,7 @@ pub(in crate::kernels) mod average_pool;
 pub(in crate::kernels) mod convolution;
 pub(in crate::kernels) mod convolution3d;
 pub(in crate::kernels) mod correlation;
+pub(in crate::kernels) mod depthwise;
 pub(in crate::kernels) mod direct;
 pub(in crate::kernels) mod max_pool;
 pub(in crate::kernels) mod normalized_convolution;
