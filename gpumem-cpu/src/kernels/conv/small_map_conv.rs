@@ -119,9 +119,13 @@ impl Joined {
         let (width, step) = (self.window.positions_area() * samples, self.window.stride[1]);
         let planes = images.par_chunks(self.window.image_area() * samples);
         unfolded.par_chunks_mut(self.window.kernel_area() * width).zip(planes).for_each(|(rows, plane)| {
-            rows.fill(0.0);
+            // Runs are in order, and what lies between them is padding.
+            let mut end = 0;
             for run in &*self.runs {
-                let rows = &mut rows[run.tap * width + run.position * samples..][..run.count * samples];
+                let start = run.tap * width + run.position * samples;
+                rows[end..start].fill(0.0);
+                end = start + run.count * samples;
+                let rows = &mut rows[start..end];
                 let plane = &plane[run.pixel * samples..];
                 if step == 1 {
                     rows.copy_from_slice(&plane[..rows.len()]);
@@ -130,6 +134,7 @@ impl Joined {
                     rows.chunks_exact_mut(samples).zip(pixels).for_each(|(row, pixel)| row.copy_from_slice(pixel));
                 }
             }
+            rows[end..].fill(0.0);
         });
         unfolded
     }
