@@ -8,6 +8,7 @@ use crate::element::Element;
 use crate::kernels::movement::window::Window;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source, Target, count};
+use crate::simd::{Loop, wide};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -19,13 +20,17 @@ fn resolve<const N: usize>(op: &MaxPool<N>, operands: &Operands<'_>) -> Result<(
     let volumes = [op.input, op.output].map(|size| of_volume(size, 1));
     let window = Window::new(volumes, &op.window.of_volume())?;
     let length = |[depth, height, width]: [u64; 3]| count(&[operands.batch(), op.channels, depth, height, width]);
-    Ok((Windows { window, adaptive: op.adaptive }, volumes.map(length)))
+    let columns = if op.adaptive { 0 } else { window.kernel[2] };
+    let columns = (0..columns).map(|kx| window.inside(2, kx)).collect();
+    Ok((Windows { window, columns, adaptive: op.adaptive }, volumes.map(length)))
 }
 
 /// The positions of the windows.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Windows {
     window: Window<3>,
+    /// For each column of windows that slide, the positions at which it is inside the image, and the pixel that the first of them reads.
+    columns: Vec<(Range<usize>, usize)>,
     adaptive: bool,
 }
 
@@ -36,12 +41,13 @@ impl Windows {
         o * input / output..((o + 1) * input).div_ceil(output)
     }
 
-    /// Computes the maxima of a row of windows: see [`maxima`]. Rows are counted through all planes.
+    /// Computes the maxima of a row of windows: see [`Row`]. Rows are counted through all planes.
     fn maxima<P: Place>(&self, volume: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
         let [_, tall, _] = self.window.positions;
         let at = [row / tall, row % tall];
         if !self.adaptive {
-            return maxima(&self.window, volume, at, y, places);
+            let Windows { window, columns, .. } = self;
+            return wide(Row { window, columns, volume, at, y, places });
         }
         let [_, height, width] = self.window.image;
         let [_, kernel_height, kernel_width] = self.window.kernel;
@@ -111,36 +117,75 @@ impl Place for u32 {
     }
 }
 
-/// Computes the maxima of a row of windows, and their indices if `places` is given.
+/// A row of windows that slide. Its maxima are computed, and their indices if `places` is given.
 ///
-/// `at` is the plane and the row of the windows. As in PyTorch, a NaN counts as larger than any number.
-fn maxima<P: Place>(window: &Window<3>, volume: &[f32], at: [usize; 2], y: &mut [f32], mut places: Option<&mut [P]>) {
-    let ([depth, tall, wide], [_, height, width]) = (window.kernel, window.image);
-    let step = window.stride[2];
-    y.fill(f32::NEG_INFINITY);
-    if let Some(places) = &mut places {
-        places.fill(P::NONE);
-    }
-    for (kz, ky) in (0..depth).flat_map(|kz| (0..tall).map(move |ky| (kz, ky))) {
-        let row = window.coordinate(0, at[0], kz).zip(window.coordinate(1, at[1], ky));
-        let Some(line) = row.map(|(plane, row)| (plane * height + row) * width) else { continue };
-        for kx in 0..wide {
-            let (inside, first) = window.inside(2, kx);
-            if inside.is_empty() {
-                continue;
-            }
-            let pixels = volume[line + first..].iter().step_by(step);
-            let best = y[inside.clone()].iter_mut().zip(pixels);
-            match &mut places {
-                None => best.for_each(|(best, &x)| *best = if x > *best || x.is_nan() { x } else { *best }),
-                Some(places) => {
-                    let here = P::new((kz * tall + ky) * wide + kx);
-                    for ((best, &x), place) in best.zip(&mut places[inside]) {
-                        // The first element has an index even if it is -infinity.
-                        let better = x > *best || x.is_nan() || *place == P::NONE;
-                        (*best, *place) = if better { (x, here) } else { (*best, *place) };
-                    }
+/// As in PyTorch, a NaN counts as larger than any number.
+struct Row<'a, P> {
+    window: &'a Window<3>,
+    /// For each column of the windows, the positions at which it is inside the image, and the pixel that the first of them reads.
+    columns: &'a [(Range<usize>, usize)],
+    volume: &'a [f32],
+    /// The plane and the row of the windows.
+    at: [usize; 2],
+    y: &'a mut [f32],
+    places: Option<&'a mut [P]>,
+}
+
+impl<P: Place> Loop for Row<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Row { window, columns, volume, at, y, mut places } = self;
+        let ([depth, tall, wide], [_, height, width]) = (window.kernel, window.image);
+        y.fill(f32::NEG_INFINITY);
+        if let Some(places) = &mut places {
+            places.fill(P::NONE);
+        }
+        for (kz, ky) in (0..depth).flat_map(|kz| (0..tall).map(move |ky| (kz, ky))) {
+            let row = window.coordinate(0, at[0], kz).zip(window.coordinate(1, at[1], ky));
+            let Some(line) = row.map(|(plane, row)| (plane * height + row) * width) else { continue };
+            for (kx, (inside, first)) in columns.iter().enumerate() {
+                if inside.is_empty() {
+                    continue;
                 }
+                let places = places.as_deref_mut().map(|places| &mut places[inside.clone()]);
+                let here = P::new((kz * tall + ky) * wide + kx);
+                compare(&mut y[inside.clone()], &volume[line + first..], window.stride[2], places, here);
+            }
+        }
+    }
+}
+
+/// Replaces maxima by every `step`th pixel that is larger, and their indices by `here`.
+#[inline(always)]
+fn compare<P: Place>(best: &mut [f32], pixels: &[f32], step: usize, places: Option<&mut [P]>, here: P) {
+    match step {
+        1 => compare_each(best, pixels.iter().copied(), places, here),
+        2 => {
+            // Pairs of a known length, so that the compiler vectorises them. The last pixel may be the last one of the image.
+            let (pairs, rest) = pixels.as_chunks::<2>();
+            let at = best.len().min(pairs.len());
+            let (best, last) = best.split_at_mut(at);
+            let (places, last_place) = places.map(|places| places.split_at_mut(at)).unzip();
+            compare_each(best, pairs.iter().map(|pair| pair[0]), places, here);
+            compare_each(last, rest.iter().copied(), last_place, here);
+        }
+        _ => compare_each(best, pixels.iter().copied().step_by(step), places, here),
+    }
+}
+
+/// Replaces maxima by pixels that are larger, and their indices by `here`.
+#[inline(always)]
+fn compare_each<P: Place>(best: &mut [f32], pixels: impl Iterator<Item = f32>, places: Option<&mut [P]>, here: P) {
+    let best = best.iter_mut().zip(pixels);
+    match places {
+        None => best.for_each(|(best, x)| *best = if x > *best || x.is_nan() { x } else { *best }),
+        Some(places) => {
+            for ((best, x), place) in best.zip(places) {
+                // The first element has an index even if it is -infinity.
+                let better = x > *best || x.is_nan() || *place == P::NONE;
+                (*best, *place) = if better { (x, here) } else { (*best, *place) };
             }
         }
     }
