@@ -122,6 +122,8 @@ impl WithSimd for Product<'_, '_> {
                 row += match rows - row {
                     12.. if S::F32_LANES >= 16 => self.block::<S, 12>(simd, row, column),
                     8.. if S::F32_LANES >= 16 => self.block::<S, 8>(simd, row, column),
+                    // The last two rows alone would have too few sums to hide the latency of an addition.
+                    8 => self.block::<S, 4>(simd, row, column),
                     6.. => self.block::<S, 6>(simd, row, column),
                     4.. => self.block::<S, 4>(simd, row, column),
                     2.. => self.block::<S, 2>(simd, row, column),
@@ -150,8 +152,15 @@ impl Product<'_, '_> {
         }
         let count = width.min(self.out.width() - column);
         for (i, sums) in sums.iter().enumerate() {
-            let sums: &[f32] = bytemuck::cast_slice(sums);
             let out = &mut self.out.row(first + i)[column..column + count];
+            // A copy of a part is a call. Whole vectors are moves.
+            if let ([left, right], []) = S::as_mut_simd_f32s(out) {
+                let [of_left, of_right] = *sums;
+                *left = if self.accumulate { simd.add_f32s(*left, of_left) } else { of_left };
+                *right = if self.accumulate { simd.add_f32s(*right, of_right) } else { of_right };
+                continue;
+            }
+            let sums: &[f32] = bytemuck::cast_slice(sums);
             if self.accumulate {
                 out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
             } else {
