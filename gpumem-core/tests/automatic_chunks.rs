@@ -200,7 +200,9 @@ fn logits_in_chunks() {
     for (count, room) in rooms {
         let remedy = found_in(room)[0];
         let chunks = Some(InChunks { count, time: remedy.time() });
-        assert_eq!(remedy, Remedy { chunks, ..Remedy::as_written(arena_of(count)) }, "{room}");
+        // The quickest packing that fits need not be the smallest.
+        assert!((arena_of(count)..=room).contains(&remedy.arena), "{room}: {remedy:?}");
+        assert_eq!(remedy, Remedy { chunks, ..Remedy::as_written(remedy.arena) }, "{room}");
     }
     // Those that are written stay, and so does what cannot be in chunks.
     let program = written(2);

@@ -86,6 +86,23 @@ pub fn lower_in_order(
     run(graph, outputs, options, Schedule::Order(order))
 }
 
+/// Lowers a network to the training steps of [`lower_in_order`] for several orders, with one derivation of the backward pass.
+///
+/// # Errors
+/// Those of [`lower_in_order`].
+pub(in crate::lower) fn lower_in_orders<'o>(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    orders: impl Iterator<Item = &'o [u32]>,
+) -> Result<Vec<Program>, LowerError> {
+    options.check(outputs)?;
+    let Some(training) = options.training else { return Ok(Vec::new()) };
+    let rewritten = rewrite::rewrite(graph, outputs, options.training)?;
+    let drafts = schedule::in_orders(&rewritten, training, orders)?;
+    Ok(drafts.into_iter().map(|draft| emit::finish(draft, &rewritten.graph, options.training)).collect())
+}
+
 /// Finds the levels of recomputation of a training step: what is recomputed in it, and in which order. The first level is the step as the user
 /// wrote it; each further one needs less memory and more time. A network that cannot be cut into segments has few levels or none.
 ///

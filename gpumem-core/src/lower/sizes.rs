@@ -5,7 +5,7 @@ use crate::memory::plan::ALIGNMENT;
 use crate::memory::tables::{Workspaces, samples};
 use crate::memory::target_cards::TargetCards;
 use crate::number::{Format, Precision, Role};
-use crate::program::{Class, Operation, Phase, Program, Tensor};
+use crate::program::{Class, Operation, Phase, Program, Slot, Tensor};
 
 /// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
 pub(in crate::lower) const MOST: u64 = 1 << 58;
@@ -78,6 +78,16 @@ impl Sizes {
         });
         let most = live_bytes(program.operations.len(), transients).into_iter().max().unwrap_or(0);
         u64::try_from(most).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes of the largest output of the forward pass. Each of these outputs is in the arena at some time, whatever is recomputed or
+    /// parked.
+    pub(in crate::lower) fn widest(&self, program: &Program) -> u64 {
+        let sizes = self.of_part(program.descent.parts());
+        let forward = program.operations.iter().filter(|operation| operation.phase() == Phase::Forward);
+        let outputs = forward.filter_map(|operation| operation.written(Slot::Output)).map(|id| program.tensor(id));
+        let transient = outputs.filter(|tensor| tensor.class == Class::Transient);
+        transient.map(|tensor| sizes.padded(tensor).unwrap_or(MOST)).max().unwrap_or(0)
     }
 
     /// Returns the bytes inside a step that live from the forward pass into the backward pass, without scratch.

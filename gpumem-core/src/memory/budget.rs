@@ -8,7 +8,8 @@ use crate::memory::bytes::{
 };
 use crate::memory::plan::choose::{Wanted, packed};
 use crate::memory::plan::{
-    ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, size_bounds, verify_carried,
+    ALIGNMENT, LiveRange, Overflow, PackedRanges, PackedSlice, Packing, pack_slice_to_fit, pack_slice_within,
+    size_bounds, verify_carried,
 };
 use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
 use crate::number::{Precision, Role};
@@ -429,6 +430,12 @@ struct Packed {
     peak: u32,
 }
 
+impl From<&PackedSlice> for Packed {
+    fn from(&PackedSlice { size, lower_bound, peak, .. }: &PackedSlice) -> Packed {
+        Packed { size, lower_bound, peak }
+    }
+}
+
 impl Lasting {
     /// Returns every line of the budget, with a reserve of 0.
     const fn budget(&self, packed: Packed, largest: Largest<'_>) -> Result<Budget, PlanError> {
@@ -544,6 +551,24 @@ pub fn pack_within(
     let lasting = Lasting::new(tables, batch, precision)?;
     let enough = enough.saturating_sub(lasting.arena(0)?);
     let packed = pack_slice_within(&ranges, enough).map_err(|Overflow| PlanError::Overflow)?;
-    let sizes = Packed { size: packed.size, lower_bound: packed.lower_bound, peak: packed.peak };
-    Ok((lasting.budget(sizes, largest)?, PackedRanges { ranges, packed }))
+    Ok((lasting.budget(Packed::from(&packed), largest)?, PackedRanges { ranges, packed }))
+}
+
+/// Returns the budget of a step in an arena of at most `room` bytes, with a reserve of 0. `None` if what [`pack_at`] packs has more. The packing
+/// is the quickest that fits, and need not be the smallest.
+///
+/// # Errors
+/// See [`PlanError`].
+pub(crate) fn budget_within(
+    tables: &Tables<'_>,
+    batch: u64,
+    precision: Precision,
+    room: u64,
+) -> Result<Option<Budget>, PlanError> {
+    let mut bytes = Vec::new();
+    let lasting = Lasting::new(tables, batch, precision)?;
+    let Some(room) = room.checked_sub(lasting.arena(0)?) else { return Ok(None) };
+    let (largest, ranges) = ranges_at(tables, batch, precision, &mut bytes)?;
+    let packed = pack_slice_to_fit(&ranges, room).map_err(|Overflow| PlanError::Overflow)?;
+    packed.map(|packed| lasting.budget(Packed::from(&packed), largest)).transpose()
 }

@@ -5,7 +5,7 @@
 //! tells, and dear ones are not tried if enough was found.
 
 use crate::graph::{RowId, Source};
-use crate::lower::choose::level::{Fitting, budget};
+use crate::lower::choose::level::{Fitting, budget_of};
 use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
 use crate::lower::{Blueprint, ChosenStep, OwnedTables, Sizes, Term, tables};
@@ -200,21 +200,21 @@ impl Limits<'_> {
             remedy
         }));
         if found.len() < ENOUGH {
-            found.extend(
-                self.hosted(written, most_parked(program, self.setting)).into_iter().take(ENOUGH - found.len()),
-            );
+            found.extend(self.hosted(written, program).into_iter().take(ENOUGH - found.len()));
         }
         (found, coded)
     }
 
-    /// Returns the step with something in host memory: the fastest transfer first, and both kinds only if neither is enough. At most `parked`
-    /// bytes of activations leave the arena.
-    fn hosted(&self, written: &Variant, parked: u64) -> Vec<Remedy> {
+    /// Returns the step with something in host memory: the fastest transfer first, and both kinds only if neither is enough. `program` is the
+    /// leanest one of the step as the user wrote it.
+    fn hosted(&self, written: &Variant, program: &Program) -> Vec<Remedy> {
+        let (most, widest) = (most_parked(program, self.setting), self.setting.widest(program));
         let fitting = |what| {
             let way = self.offloading(written, what)?;
-            let parked = if what == Offload::OptimizerState { 0 } else { parked };
+            let parked = if what == Offload::OptimizerState { 0 } else { most };
             let bound = self.bound(way.tables.as_tables()).map(|bytes| bytes.saturating_sub(parked));
-            Some(()).filter(|()| self.may_fit(bound)).and_then(|()| self.fitting(&way))
+            let least = self.lasting(way.tables.as_tables()).map(|bytes| bytes.saturating_add(widest));
+            Some(()).filter(|()| self.may_fit(bound) && self.may_fit(least)).and_then(|()| self.fitting(&way))
         };
         let mut found: Vec<Remedy> =
             [Offload::Activations, Offload::OptimizerState].into_iter().filter_map(fitting).collect();
@@ -344,8 +344,7 @@ impl Limits<'_> {
             blueprint.fitting(self.setting, self.room, *recomputes).ok()??
         } else {
             let ChosenStep { program, chunks, .. } = self.step(blueprint)?;
-            Some(()).filter(|()| self.may_fit(self.bound(tables(&program).as_tables())))?;
-            let budget = budget(&program, self.setting)?;
+            let budget = budget_of(&program, self.setting, self.room).ok()??;
             Fitting { program, budget, chunks, more: None }
         };
         let offload =
@@ -353,7 +352,7 @@ impl Limits<'_> {
         let shared = remedy.shared.map(|of| Shared { sent: sent(&program, self.setting.precision), ..of });
         let chunks = chunks.filter(|_| *is_change);
         let remedy = Remedy { arena: budget[Line::Arena], chunks, offload, shared, more, ..*remedy };
-        (remedy.arena <= self.room).then_some(Planned { program, remedy })
+        Some(Planned { program, remedy })
     }
 
     /// Returns the step of a network that does not take what fits: its only one, or the one within the share of `Budget`.

@@ -4,7 +4,7 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
 use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
-use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, lower_sharded, search};
+use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, lower_in_orders, lower_sharded, search};
 use crate::memory::tables::samples;
 use crate::number::Precision;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
@@ -265,9 +265,11 @@ impl Blueprint {
         let mut found = self.levels(setting)?.unwrap_or_default();
         if self.training.as_ref().is_some_and(|steps| steps.descent.offload != Offload::None) {
             // The search knows neither activations in host memory nor the buffers through which optimizer state is streamed.
-            for level in found.levels.iter_mut().skip(1) {
-                let program = self.training_in_order(setting.precision, &level.order)?;
-                level.peak = program.map_or(u64::MAX, |program| setting.peak(&program));
+            let orders = found.levels.iter().skip(1).map(|level| &*level.order);
+            let programs = self
+                .trained(setting.precision, |graph, options| lower_in_orders(graph, &self.outputs, options, orders))?;
+            for (level, program) in found.levels.iter_mut().skip(1).zip(programs.unwrap_or_default()) {
+                level.peak = setting.peak(&program);
             }
         }
         // The first level is the step as the user wrote it.

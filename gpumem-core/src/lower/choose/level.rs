@@ -2,7 +2,7 @@
 
 use crate::lower::choose::candidates::{Levels, ListedLevel};
 use crate::lower::{Blueprint, LowerError, OwnedTables, Sizes, tables};
-use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at, lower_bound_at, pack_within};
+use crate::memory::budget::{Budget, Line, PlanError, budget_at, budget_within, lasting_at, pack_within};
 use crate::memory::levels::{ArenaSize, NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
 use crate::memory::refusal::{InChunks, Remedy};
@@ -77,14 +77,21 @@ impl Blueprint {
         setting: &Sizes,
         room: impl FnOnce(&Budget) -> u64,
     ) -> Result<Option<Fitted>, LowerError> {
-        let Some((budget, packed)) = packed(&plain, setting, 0) else { return Ok(None) };
+        let Some((budget, packed)) = packed_within(&plain, setting, 0) else { return Ok(None) };
         let (room, mut packed) = (room(&budget), Vec::from([packed]));
         if budget[Line::Arena] <= room {
             return Ok(Some(Fitted { plain, leaner: None, budget, packed }));
         }
         // All levels need equal memory besides activations.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
-        let leaner = self.level(levels(&plain)?, setting, [lasting, room], true)?;
+        let levels = levels(&plain)?;
+        let enough = levels.enough.min(room);
+        let pack = |program: &Program, is_asked_for: bool| match packed_within(program, setting, enough) {
+            None => Attempt::HasNoPlan,
+            Some((budget, _)) if !is_asked_for && budget[Line::Arena] > room => Attempt::Misses,
+            Some(packed) => Attempt::Is(packed),
+        };
+        let leaner = self.level(levels, setting, [lasting, room], pack, true)?;
         let leaner = leaner.map(|(leaner, of_leaner)| {
             packed.push(of_leaner);
             leaner
@@ -93,7 +100,7 @@ impl Blueprint {
     }
 
     /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. With `searches`, as little is recomputed as was
-    /// found. A step is planned only if its lower bound fits.
+    /// found. See [`budget_of`].
     pub(in crate::lower) fn fitting(
         &self,
         setting: &Sizes,
@@ -103,17 +110,20 @@ impl Blueprint {
         let Some(program) = self.plain(setting)? else { return Ok(None) };
         let tables = tables(&program);
         let tables = tables.as_tables().with_workspaces(setting.workspaces);
-        let bound = lower_bound_at(&tables, setting.batch, setting.precision);
-        if bound.is_ok_and(|bytes| bytes <= room)
-            && let Some(budget) = budget(&program, setting).filter(|budget| budget[Line::Arena] <= room)
-        {
+        if let Ok(Some(budget)) = budget_within(&tables, setting.batch, setting.precision, room) {
             return Ok(Some(Fitting { program, budget, chunks: None, more: None }));
         }
         let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
         // The bytes that a level moves to host memory are known only after it is lowered.
         let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
         let levels = self.levels_beside(&program, setting, searches)?;
-        let leaner = self.level(levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
+        let pack = |program: &Program, is_asked_for: bool| match budget_of(program, setting, room) {
+            Ok(Some(budget)) => Attempt::Is((budget, ())),
+            // No level comes after the last one.
+            Ok(None) if !is_asked_for => Attempt::Misses,
+            Ok(None) | Err(_) => Attempt::HasNoPlan,
+        };
+        let leaner = self.level(levels, setting, [lasting, room], pack, parks)?;
         let fitting = |(leaner, _)| {
             let Leaner { program, budget, chunks, more, .. } = leaner;
             Fitting { program, budget, chunks, more }
@@ -123,13 +133,16 @@ impl Blueprint {
 
     /// Returns the cheapest level that fits into `room` bytes, of which `lasting` are used by other tensors. If none fits, returns the last level
     /// with `or_last`, and `None` without it.
-    fn level(
+    ///
+    /// `pack` plans a level, which is taken even if it does not fit if the flag is true.
+    fn level<P>(
         &self,
         levels: Levels,
         setting: &Sizes,
         [lasting, room]: [u64; 2],
+        pack: impl Fn(&Program, bool) -> Attempt<(Budget, P)>,
         or_last: bool,
-    ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
+    ) -> Result<Option<(Leaner, P)>, LowerError> {
         let mut peaks = levels.peaks(setting);
         let count = peaks.len() as u64;
         cheapest(&mut peaks, [lasting, room], or_last, |number, is_asked_for| {
@@ -140,15 +153,15 @@ impl Blueprint {
             if !is_asked_for && !fits(setting.peak(&program), lasting, room) {
                 return Ok(Attempt::Misses);
             }
-            let Some((budget, packed)) = packed(&program, setting, levels.enough.min(room)) else {
-                return Ok(Attempt::HasNoPlan);
-            };
-            let is_small = budget[Line::Arena] <= room;
-            if !is_small && !is_asked_for {
-                return Ok(Attempt::Misses);
-            }
-            let (number, chunks, more) = ([number as u64, count], level.chunks(), level.more());
-            Ok(Attempt::Is((Leaner { program, budget, fits: is_small, number, chunks, more }, packed)))
+            Ok(match pack(&program, is_asked_for) {
+                Attempt::Is((budget, packed)) => {
+                    let (fits, number) = (budget[Line::Arena] <= room, [number as u64, count]);
+                    let (chunks, more) = (level.chunks(), level.more());
+                    Attempt::Is((Leaner { program, budget, fits, number, chunks, more }, packed))
+                }
+                Attempt::Misses => Attempt::Misses,
+                Attempt::HasNoPlan => Attempt::HasNoPlan,
+            })
         })
     }
 }
@@ -346,14 +359,15 @@ impl Choices {
     }
 }
 
-/// Returns the budget of a step at a setting; `None` if it is too large for any plan.
-pub(in crate::lower) fn budget(program: &Program, setting: &Sizes) -> Option<Budget> {
-    packed(program, setting, 0).map(|(budget, _)| budget)
+/// Returns the budget of a step at a setting if its arena has at most `room` bytes: see [`budget_within`].
+pub(in crate::lower) fn budget_of(program: &Program, setting: &Sizes, room: u64) -> Result<Option<Budget>, PlanError> {
+    let tables = tables(program);
+    budget_within(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision, room)
 }
 
 /// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
 /// smaller one exists.
-fn packed(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
+fn packed_within(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
     let tables = tables(program);
     pack_within(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision, enough).ok()
 }

@@ -10,6 +10,7 @@ use crate::lower::draft::Draft;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::Rewritten;
 use crate::lower::sizes::Sizes;
+use alloc::vec::Vec;
 
 /// The order of operations that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +44,34 @@ pub(in crate::lower) fn schedule(
     };
     offload::check(&training)?;
     let mut draft = match wanted {
-        Schedule::Order(order) => recompute::in_order(draft, order)?,
+        Schedule::Order(order) => recompute::in_order(&draft, order)?,
         Schedule::Written | Schedule::LeastMemory(_) => recompute::groups(draft, &rewritten.graph)?,
     };
-    if training.descent.parks() {
-        offload::park(&mut draft);
-    }
+    park(&mut draft, training);
     Ok(draft)
+}
+
+/// Returns the draft of a training step in each of several orders.
+///
+/// # Errors
+/// Those of [`schedule`].
+pub(in crate::lower) fn in_orders<'o>(
+    rewritten: &Rewritten<'_>,
+    training: Training<'_>,
+    orders: impl Iterator<Item = &'o [u32]>,
+) -> Result<Vec<Draft>, LowerError> {
+    let draft = backward_order::in_default_order(rewritten, training)?;
+    offload::check(&training)?;
+    let mut drafts = recompute::in_orders(&draft, orders)?;
+    drafts.iter_mut().for_each(|draft| park(draft, training));
+    Ok(drafts)
+}
+
+/// Parks activations in host memory if the settings ask for it.
+fn park(draft: &mut Draft, training: Training<'_>) {
+    if training.descent.parks() {
+        offload::park(draft);
+    }
 }
 
 /// Searches the recompute levels of a training step.

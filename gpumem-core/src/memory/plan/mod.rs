@@ -34,8 +34,8 @@ pub use address_order::{below, order, replay};
 pub(crate) use bucket_sort::sorted;
 pub use carry::{AddressOrders, OwnedOrder};
 pub use pack::pack;
-pub(in crate::memory) use search::size_bounds;
 pub use search::{pack_slice, pack_slice_within};
+pub(in crate::memory) use search::{pack_slice_to_fit, size_bounds};
 pub use thorough::{THOROUGH, pack_slice_thoroughly};
 
 /// The alignment of every offset and every size in an arena, in bytes.

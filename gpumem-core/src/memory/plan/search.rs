@@ -71,12 +71,29 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
 /// # Errors
 /// [`Overflow`] as there.
 pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlice, Overflow> {
+    pack_to(ranges, Stacks::new(ranges)?, [enough, enough])
+}
+
+/// Packs tensors into at most `room` bytes; `None` if what [`pack_slice`] packs has more. The packing is the quickest that fits, and need not be
+/// the smallest.
+///
+/// # Errors
+/// [`Overflow`] as there.
+pub(in crate::memory) fn pack_slice_to_fit(ranges: &[LiveRange], room: u64) -> Result<Option<PackedSlice>, Overflow> {
     let stacks = Stacks::new(ranges)?;
+    if stacks.peak.bytes > room {
+        return Ok(None);
+    }
+    Ok(Some(pack_to(ranges, stacks, [room, 0])?).filter(|packed| packed.size <= room))
+}
+
+/// Packs tensors. If the first attempts have more than `enough` bytes, a packing of at most `goal` bytes is searched, or the lower bound if that
+/// is more.
+fn pack_to(ranges: &[LiveRange], stacks: Stacks, [enough, goal]: [u64; 2]) -> Result<PackedSlice, Overflow> {
     let (lower_bound, peak) = (stacks.peak.bytes, stacks.peak.operation);
     let (mut size, mut offsets) = first(&stacks);
-    let goal = lower_bound.max(enough);
-    if size > goal {
-        size = search(&stacks.for_search(goal), &mut offsets, size);
+    if size > lower_bound.max(enough) {
+        size = search(&stacks.for_search(lower_bound.max(goal)), &mut offsets, size);
     }
     if size > lower_bound
         && let Some(order) = order(ranges, &offsets)
@@ -199,4 +216,31 @@ fn pack_starts(stacks: &Stacks, patience: usize, offsets: &mut [u64], best: &mut
         }
     }
     bases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ALIGNMENT, verify_slice};
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// An alternative that fits is one that the user's build packs, too.
+        #[test]
+        fn what_is_packed_to_fit_is_what_can_be_packed(
+            tensors in prop::collection::vec((1u64..9, 0u32..20, 0u32..10), 1..40),
+            share in 0u64..12,
+        ) {
+            let range = |(bytes, first, more)| LiveRange { bytes: bytes * ALIGNMENT, first, last: first + more };
+            let ranges: Vec<LiveRange> = tensors.into_iter().map(range).collect();
+            let least = pack_slice(&ranges).unwrap().size;
+            for room in [least - 1, least, least + ALIGNMENT, least * share / 8] {
+                let packed = pack_slice_to_fit(&ranges, room).unwrap();
+                prop_assert_eq!(packed.is_some(), least <= room);
+                if let Some(PackedSlice { offsets, size, .. }) = packed {
+                    prop_assert!(size <= room && verify_slice(&ranges, &offsets, size, ALIGNMENT, &[]));
+                }
+            }
+        }
+    }
 }

@@ -71,7 +71,7 @@ pub struct Leanest {
 /// An alternative: a planned step with one change, or several if none alone is enough. A change that it does not make is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// Bytes of the arena.
+    /// Bytes of an arena in which the step fits. A smaller one may exist.
     pub arena: u64,
     /// `InplaceAbn` for each `BatchNorm2d` and the `LeakyRelu` after it.
     pub in_place: Option<Slopes>,

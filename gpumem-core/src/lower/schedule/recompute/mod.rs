@@ -35,15 +35,32 @@ use crate::graph::Graph;
 use crate::lower::draft::Draft;
 use crate::lower::options::LowerError;
 use crate::lower::sizes::Sizes;
+use alloc::vec::Vec;
 use emit::StepEffects;
 
 /// Returns the step in this order.
 ///
 /// # Errors
 /// An order that is not one of the step's operations.
-pub(in crate::lower) fn in_order(draft: Draft, order: &[u32]) -> Result<Draft, LowerError> {
-    let applied = StepEffects::of(&draft).and_then(|step| apply::apply(&draft, &step.values, order));
-    applied.ok_or_else(|| LowerError::of_all("the order of its operations is that of another network"))
+pub(in crate::lower) fn in_order(draft: &Draft, order: &[u32]) -> Result<Draft, LowerError> {
+    let applied = StepEffects::of(draft).and_then(|step| apply::apply(draft, &step.values, order));
+    applied.ok_or_else(is_of_another)
+}
+
+/// Returns the step in each of several orders.
+///
+/// # Errors
+/// Those of [`in_order`].
+pub(in crate::lower) fn in_orders<'o>(
+    draft: &Draft,
+    orders: impl Iterator<Item = &'o [u32]>,
+) -> Result<Vec<Draft>, LowerError> {
+    let step = StepEffects::of(draft).ok_or_else(is_of_another)?;
+    orders.map(|order| apply::apply(draft, &step.values, order).ok_or_else(is_of_another)).collect()
+}
+
+fn is_of_another() -> LowerError {
+    LowerError::of_all("the order of its operations is that of another network")
 }
 
 /// Returns the step that recomputes the groups which the network's text marks.
