@@ -199,7 +199,7 @@ fn logits_in_chunks() {
         [(2, arena_of(1) - 1), (2, arena_of(2)), (4, arena_of(2) - 1), (32, arena_of(16) - 1), (32, arena_of(32))];
     for (count, room) in rooms {
         let remedy = found_in(room)[0];
-        let chunks = Some(InChunks { count, time: remedy.time() });
+        let chunks = Some(InChunks { count, time: remedy.time(), twice: false });
         // The quickest packing that fits need not be the smallest.
         assert!((arena_of(count)..=room).contains(&remedy.arena), "{room}: {remedy:?}");
         assert_eq!(remedy, Remedy { chunks, ..Remedy::as_written(remedy.arena) }, "{room}");

@@ -281,7 +281,7 @@ fn texts() {
     let abn = "InplaceAbn(activation_param = slope) for BatchNorm2d and LeakyRelu(slope)";
     let more = Remedy { more, ..in_place(Slopes::Written) };
     assert_eq!(lines(&[more]), [&format!("{abn} and {auto}"), precision, batch]);
-    let in_chunks = |time| Remedy { chunks: Some(InChunks { count: 8, time }), ..small };
+    let in_chunks = |time| Remedy { chunks: Some(InChunks { count: 8, time, twice: false }), ..small };
     let chunked = in_chunks(0);
     assert_eq!(lines(&[chunked, parts]), ["CrossEntropy { chunks: 8 }", "micro_batches: 2", precision, batch]);
     let dear = "CrossEntropy { chunks: 8 } (about +2 % time)";

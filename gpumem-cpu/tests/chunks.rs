@@ -229,6 +229,23 @@ fn both(network: &(Graph, NodeId, NodeId), way: &Way, chunks: u64) -> [Program; 
     [1, chunks].map(|chunks| lower(graph, &[*output], &way.training(&way.terms(*middle, chunks))).unwrap())
 }
 
+/// The step in chunks whose logits are computed twice.
+fn twice(network: &(Graph, NodeId, NodeId), way: &Way, chunks: u64) -> Program {
+    let (graph, output, middle) = network;
+    lower(graph, &[*output], &way.training(&twice_of(way.terms(*middle, chunks)))).unwrap()
+}
+
+fn twice_of(mut terms: Vec<Term>) -> Vec<Term> {
+    let chunked = terms.iter_mut().map(|term| &mut term.options.chunks).filter(|chunks| **chunks != Chunks::WHOLE);
+    chunked.for_each(|chunks| *chunks = Chunks::Twice(chunks.at_first()));
+    terms
+}
+
+/// How many losses of a program are there for their gradients alone.
+fn measured_again(program: &Program) -> usize {
+    program.operations.iter().filter(|it| matches!(&it.action, Action::Loss(criterion) if criterion.again)).count()
+}
+
 /// How many elements the largest logits of a program have.
 fn logits(program: &Program) -> u64 {
     let losses = program.operations.iter().filter(|it| matches!(&it.action, Action::Loss(it) if it.is_of_rows()));
@@ -260,7 +277,7 @@ proptest! {
         (head, body, which) in (0..HEADS.len(), 0..BODIES.len(), 0..7usize),
         (steps, classes, chunks) in (2..10u64, 2..12u64, 2..10u64),
         (is_separate, clip, parts, skips_overflow, other) in (any::<bool>(), 0..3usize, 0..3usize, any::<bool>(), 0..3usize),
-        offload in 0..4usize,
+        (offload, is_twice) in (0..4usize, any::<bool>()),
     ) {
         let network = network(HEADS[head], [steps, classes, 4], BODIES[body]);
         let clip = [None, Some(Clip::GlobalNorm(0.01)), Some(Clip::Value(0.001))][clip];
@@ -270,10 +287,35 @@ proptest! {
         let update = if is_separate { Update::Separate } else { Update::Fused };
         let way = Way { options: options(which, classes), update, descent, skips_overflow, other, ..Way::PLAIN };
         let chunks = chunks.min(steps);
-        let [whole, chunked] = both(&network, &way, chunks);
+        let [whole, mut chunked] = both(&network, &way, chunks);
+        if is_twice {
+            chunked = twice(&network, &way, chunks);
+        }
         prop_assert_eq!(logits(&whole), steps * classes);
         prop_assert_eq!(logits(&chunked), steps.div_ceil(chunks) * classes);
         compare(&whole, &chunked, &way, classes);
+    }
+}
+
+/// Logits that are computed twice change no bit of a loss, a parameter or a state.
+#[test]
+fn logits_twice_change_no_bit() {
+    for (which, head) in (0..7).flat_map(|which| [(which, Head::Tied), (which, Head::TiedWithBias)]) {
+        for (body, chunks, skips_overflow) in [(0, 2, false), (1, 5, true), (2, 9, false)] {
+            let network = network(head, [9, 11, 4], BODIES[body]);
+            let other = [Other::None, Other::Behind, Other::InFront][body];
+            let way = Way { options: options(which, 11), skips_overflow, other, ..Way::PLAIN };
+            let [_, once] = both(&network, &way, chunks);
+            let twice = twice(&network, &way, chunks);
+            assert_eq!([&once, &twice].map(measured_again), [0, chunks as usize]);
+            let [mut one, mut other] = [&once, &twice].map(|program| load(program, &way, 11));
+            let given = parts(&once, &way, 11);
+            for _ in 0..3 {
+                let [expected, found] = [&mut one, &mut other].map(|loaded| loaded.step_of(&given).unwrap().to_bits());
+                assert_eq!(expected, found, "{head:?} {which} {body}");
+                assert!(one.carried() == other.carried(), "{head:?} {which} {body}");
+            }
+        }
     }
 }
 
@@ -294,6 +336,13 @@ fn orders_and_recomputation() {
             for level in levels(&graph, &[output], &way.training(&terms[1]), &setting).unwrap() {
                 leaner += usize::from(level.operations_again > 0);
                 let again = lower_in_order(&graph, &[output], &way.training(&terms[1]), &level.order).unwrap();
+                compare(&chunked, &again, &way, 40);
+            }
+            let twice = twice_of(terms[1].clone());
+            compare(&whole, &lower_for(&graph, &[output], &way.training(&twice), &setting).unwrap(), &way, 40);
+            for level in levels(&graph, &[output], &way.training(&twice), &setting).unwrap() {
+                let again = lower_in_order(&graph, &[output], &way.training(&twice), &level.order).unwrap();
+                assert_eq!(measured_again(&again), if head == Head::Tied { 3 } else { 0 });
                 compare(&chunked, &again, &way, 40);
             }
         }

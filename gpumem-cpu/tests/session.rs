@@ -50,6 +50,7 @@ fn loss(
         weight: 1.0,
         options: LossOptions::DEFAULT,
         learned: [false; 2],
+        again: false,
     };
     let reads = [(Slot::Input(0), x), (Slot::Target, t)];
     b.operation(Action::Loss(criterion), &reads, &[(Slot::Loss, l), (Slot::InputGradient(0), dx)], false);

@@ -129,11 +129,12 @@ fn what_each_way_leaves() {
 /// MiB of the logits, and of the arena with all of them at once and in so many chunks; then with all recomputation that helps.
 fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> String {
     let setting = setting(batch, precision);
-    let with = |chunks| {
-        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Norms);
-        blueprint.training.as_mut().unwrap().loss[0].options.chunks = Chunks::Count(chunks);
+    let written = |chunks, checkpoint| {
+        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), checkpoint);
+        blueprint.training.as_mut().unwrap().loss[0].options.chunks = chunks;
         blueprint
     };
+    let with = |chunks| written(Chunks::Count(chunks), Checkpoint::Norms);
     let mut whole = with(1).training(precision).unwrap().unwrap();
     whole.lay_out(precision);
     let losses = whole.operations.iter().find(|operation| matches!(operation.action, Action::Loss(_)));
@@ -141,7 +142,12 @@ fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> Strin
     let tokens = batch * logits.shape.dims()[0];
     let logits = logits.stored(batch).unwrap() * logits.role.bytes(precision);
     let plain = [1, 4, 8, 32].map(|chunks| arena(&with(chunks).training_for(&setting).unwrap().unwrap(), &setting));
-    let lean = [1, 8].map(|chunks| leaner(&with(chunks), &setting, |_| 0).budget[Line::Arena]);
+    let leanest = |chunks| leaner(&written(chunks, Checkpoint::Auto), &setting, |_| 0);
+    let lean = [1, 8].map(|chunks| leanest(Chunks::Count(chunks)).budget[Line::Arena]);
+    let least = leanest(Chunks::Auto);
+    let Leaner { program, chunks, more, .. } = &least;
+    assert!(least.budget[Line::Arena] <= lean[1], "{}", N::NAME);
+    let time = chunks.map_or(0, |chunks| chunks.time) + more.map_or(0, |more| more[1]);
     // In the place of logits there is the gradient of the head's weight, which is no smaller where there are as few tokens as features.
     if tokens > features {
         assert!(plain.is_sorted_by(|more, fewer| more >= fewer), "{}: {plain:?}", N::NAME);
@@ -150,17 +156,20 @@ fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> Strin
     let numbers: Vec<String> =
         [logits].iter().chain(&plain).chain(&lean).map(|bytes| (bytes >> 20).to_string()).collect();
     let format = if precision == Precision::F32 { "F32" } else { "Mixed(Bf16)" };
-    format!("| `{}`, {batch} | `{format}` | {} |\n", N::NAME, numbers.join(" | "))
+    let twice = if program.computes_logits_twice() { ", twice" } else { "" };
+    let least = format!("{} (+{} %{twice})", least.budget[Line::Arena] >> 20, time.div_ceil(10));
+    format!("| `{}`, {batch} | `{format}` | {} | {least} |\n", N::NAME, numbers.join(" | "))
 }
 
 #[test]
 fn what_logits_in_chunks_leave() {
     let mut text = String::from(
-        "| network, batch | precision | logits | plain | `chunks: 4` | `chunks: 8` | `chunks: 32` | leanest level | leanest, `chunks: 8` |\n\
-         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| network, batch | precision | logits | plain | `chunks: 4` | `chunks: 8` | `chunks: 32` | leanest level | leanest, `chunks: 8` | leanest, `chunks: Auto` |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     text += &chunked::<Gpt2<1>>(16, Precision::F32, 768);
     text += &chunked::<Gpt2<1>>(16, MIXED, 768);
+    text += &chunked::<Gpt2Xl<1>>(1, MIXED, 1600);
     text += &chunked::<Llama1B<1>>(1, MIXED, 2048);
     text += &chunked::<Llama1B<1>>(8, MIXED, 2048);
     pages::check("../docs/guide/making-it-fit.md", "chunks", &text);

@@ -213,10 +213,15 @@ pub struct Training<'t> {
     pub descent: Descent,
 }
 
+/// True if gradients of parameters live until the end of the step.
+pub(in crate::lower) fn holds_gradients(update: Update, descent: &Descent) -> bool {
+    update == Update::Separate || descent.needs_norm() || descent.accumulates()
+}
+
 impl Training<'_> {
     /// True if gradients live until the end of the step.
     pub(in crate::lower) fn holds_gradients(&self) -> bool {
-        self.update == Update::Separate || self.descent.needs_norm() || self.descent.accumulates()
+        holds_gradients(self.update, &self.descent)
     }
 
     /// True if all updates come after the last gradient.

@@ -31,6 +31,8 @@ pub struct Criterion {
     pub options: LossOptions,
     /// True for each of scale and bias that is a value of the network, in a loss across a batch.
     pub learned: [bool; 2],
+    /// True if only its gradient is of use: the loss of the same values was added up before. See [`Chunks::Twice`](crate::program::loss::Chunks).
+    pub again: bool,
 }
 
 /// The slot of the terms' factors, if they have factors.
@@ -52,12 +54,28 @@ impl Criterion {
             [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
             _ => (product(dims), 1, 1),
         };
-        Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options, learned: [false; 2] }
+        Criterion {
+            kind,
+            outer,
+            whole: outer,
+            first: 0,
+            classes,
+            inner,
+            weight,
+            options,
+            learned: [false; 2],
+            again: false,
+        }
     }
 
     /// Sets whether the scale and the bias are values of the network.
     pub fn with_learned(self, learned: [bool; 2]) -> Criterion {
         Criterion { learned, ..self }
+    }
+
+    /// Returns the criterion that computes its gradient a second time.
+    pub fn again(self) -> Criterion {
+        Criterion { again: true, ..self }
     }
 
     /// Returns the index of the input with the scale, or `None` if the scale is a constant.
@@ -298,13 +316,14 @@ impl Wire for Criterion {
         [self.outer, self.whole, self.first, self.classes, self.inner].put(out);
         self.weight.put(out);
         self.learned.put(out);
+        self.again.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Criterion> {
         let Written { kind, options } = Wire::take(from)?;
         let [outer, whole, first, classes, inner] = Wire::take(from)?;
-        let (weight, learned) = (Wire::take(from)?, Wire::take(from)?);
-        Some(Criterion { kind, outer, whole, first, classes, inner, weight, options, learned })
+        let (weight, learned, again) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
+        Some(Criterion { kind, outer, whole, first, classes, inner, weight, options, learned, again })
             .filter(Criterion::is_sound)
     }
 }

@@ -56,7 +56,7 @@ fn operation_name(paths: &[String], operation: &Operation) -> String {
         Action::Run { op, pass: Pass::Chunk } => format!("{path} {} of a chunk", op.name()),
         Action::Run { op, pass: Pass::Again } => format!("{path} {} again", op.name()),
         Action::Run { op, pass: Pass::Backward } => format!("{path} {} backward{plus}", op.name()),
-        Action::Loss(criterion) => format!("{:?} loss", criterion.kind),
+        Action::Loss(criterion) => format!("{:?} loss{}", criterion.kind, if criterion.again { " again" } else { "" }),
         Action::Check => format!("{path} gradient finite?"),
         Action::Squares(_) => format!("{path} gradient squares"),
         Action::Norm => "norm of gradients".to_string(),

@@ -204,6 +204,9 @@ pub enum Chunks {
     Count(u64),
     /// As few as it takes to fit the cards. A program never has this value: lowering replaces it by a number.
     Auto,
+    /// As many as this, with logits that are computed twice if the head shares its weight with another layer. The gradient of that weight then begins
+    /// late in the backward pass instead of at the loss. One of the values that lowering replaces [`Chunks::Auto`] by.
+    Twice(u64),
 }
 
 impl Chunks {
@@ -213,7 +216,7 @@ impl Chunks {
     /// Returns the number of chunks of the step that is tried first: 1 for [`Chunks::Auto`].
     pub const fn at_first(self) -> u64 {
         match self {
-            Chunks::Count(count) => count,
+            Chunks::Count(count) | Chunks::Twice(count) => count,
             Chunks::Auto => 1,
         }
     }

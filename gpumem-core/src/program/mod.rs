@@ -342,7 +342,7 @@ impl Operation {
     pub fn phase(&self) -> Phase {
         match self.action {
             Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
-            Action::Run { pass: Pass::Again, .. } => Phase::Again,
+            Action::Run { pass: Pass::Again, .. } | Action::Loss(Criterion { again: true, .. }) => Phase::Again,
             Action::Run { pass: Pass::Chunk, .. } | Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
@@ -521,6 +521,11 @@ impl Program {
             }
         }
         most
+    }
+
+    /// True if chunks of the logits are computed a second time, for the gradient of a weight that the head shares.
+    pub fn computes_logits_twice(&self) -> bool {
+        self.operations.iter().any(|operation| matches!(&operation.action, Action::Loss(loss) if loss.again))
     }
 
     /// Iterates over the tensors that share the activations' part of the arena, in the order of the plan's offsets.

@@ -81,10 +81,13 @@ fn recomputed(compiled: &Compiled<'_>) -> String {
         1 => String::new(),
         _ => format!("; level {number} of {}, without it {} of activations", levels - 1, bytes(activations_without)),
     };
-    let chunks = Program::decode(compiled.program).map_or(1, |program| program.logit_chunks());
+    let program = Program::decode(compiled.program);
+    let chunks = program.as_ref().map_or(1, Program::logit_chunks);
+    let twice = program.is_some_and(|program| program.computes_logits_twice());
     let mut text = String::new();
     if chunks > 1 {
-        text += &format!("logits: in {chunks} chunks{}\n", if operations == 0 { &without } else { "" });
+        let twice = if twice { ", computed twice" } else { "" };
+        text += &format!("logits: in {chunks} chunks{twice}{}\n", if operations == 0 { &without } else { "" });
     }
     if operations > 0 {
         let multiplied = if flops > 0 { format!("{} FLOPs, ", count(flops)) } else { String::new() };

@@ -49,7 +49,7 @@ impl Divisors {
             let target = operation.read(slot).and_then(number);
             let missing = Error::Damaged("a loss divides by what targets come to that it has not");
             // All chunks of one term share a divisor.
-            if criterion.first > 0 {
+            if criterion.first > 0 || criterion.again {
                 return None;
             }
             let (offset, bytes) = (placed.offsets[given as usize], placed.bytes[given as usize]);

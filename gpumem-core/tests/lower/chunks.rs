@@ -7,7 +7,7 @@ use gpumem_core::lower::{MOST_CHUNKS, Options, Term, Training, lower, unchunkabl
 use gpumem_core::memory::budget::Line;
 use gpumem_core::number::Half;
 use gpumem_core::program::loss::{Chunks, LossOptions};
-use gpumem_core::program::{Action, Measure, NO_ROW, Op, Operation, Pass, Phase, Program, Slot};
+use gpumem_core::program::{Action, Measure, NO_ROW, Op, Operation, Pass, Phase, Program, Slot, Tensor};
 use gpumem_core::report::roofline::{flops, traffic};
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Update};
@@ -18,10 +18,14 @@ fn term(chunks: u64) -> Term {
 
 /// A language model with a head of its own, or with its embedding's weight.
 fn network(is_tied: bool, classes: u64) -> (Graph, NodeId) {
+    network_of_width(is_tied, classes, 16)
+}
+
+fn network_of_width(is_tied: bool, classes: u64, width: u64) -> (Graph, NodeId) {
     let mut graph = Graph::default();
     let input = graph.input(tokens(10)).unwrap();
     let hidden =
-        chain(&mut graph, input, &format!("Embedding({classes}, 8) | Linear(16) | Gelu | Linear(8) | LayerNorm"));
+        chain(&mut graph, input, &format!("Embedding({classes}, 8) | Linear({width}) | Gelu | Linear(8) | LayerNorm"));
     let output = match is_tied {
         true => again(&mut graph, hidden, "Tied", 0),
         false => chain(&mut graph, hidden, &format!("Linear({classes})")),
@@ -29,9 +33,13 @@ fn network(is_tied: bool, classes: u64) -> (Graph, NodeId) {
     (graph, output)
 }
 
-fn step((graph, output): &(Graph, NodeId), chunks: u64) -> Program {
-    let loss = &[term(chunks)];
-    let training = Training { loss, ..training(2).training.unwrap() };
+fn step(network: &(Graph, NodeId), chunks: u64) -> Program {
+    step_in(network, Chunks::Count(chunks), Update::Fused)
+}
+
+fn step_in((graph, output): &(Graph, NodeId), chunks: Chunks, update: Update) -> Program {
+    let loss = &[Term { options: LossOptions { chunks, ..LossOptions::DEFAULT }, ..Term::CROSS_ENTROPY }];
+    let training = Training { loss, update, ..training(2).training.unwrap() };
     let program = lower(graph, &[*output], &Options { training: Some(training) }).unwrap();
     check(&program);
     program
@@ -146,4 +154,36 @@ fn what_has_no_chunks() {
     let descent = Descent::PLAIN;
     let training = Training { loss: &[term(401)], update: Update::Separate, descent, ..training(0).training.unwrap() };
     assert!(lower(&long, &[output], &Options { training: Some(training) }).is_err());
+}
+
+/// The gradient of a weight that the head shares begins after all other gradients, and the step needs nearly all of it less.
+#[test]
+fn logits_twice() {
+    let gradient = |program: &Program| {
+        let of = |it: &&Tensor| it.name.ends_with("weight.gradient") && it.shape.dims() == [4000, 8];
+        let tensor = program.tensors.iter().find(of).unwrap();
+        [tensor.first as usize, tensor.last as usize]
+    };
+    // Layers between whose tensors need more than a chunk of the logits.
+    let network_of = |is_tied| network_of_width(is_tied, 4000, 2048);
+    let [once, twice] =
+        [Chunks::Count(5), Chunks::Twice(5)].map(|chunks| step_in(&network_of(true), chunks, Update::Fused));
+    let turn = |program: &Program| program.operations.iter().rposition(|it| it.phase() == Phase::Loss).unwrap();
+    assert!(gradient(&once)[0] < turn(&once) && gradient(&once)[1] == gradient(&twice)[1] - (5 * 3));
+    assert!(gradient(&twice)[0] > turn(&twice));
+    let late = &twice.operations[gradient(&twice)[0]..];
+    let of_others = |it: &&Operation| matches!(it.action, Action::Run { pass: Pass::Backward, .. });
+    // One of each chunk, and that of the embedding.
+    assert_eq!(late.iter().filter(of_others).count(), 6);
+    let again = twice.operations.iter().filter(|it| it.phase() == Phase::Again);
+    assert_eq!(again.count(), 5 * 3, "each chunk is cut, mapped and measured again");
+    assert_eq!(once.evaluation().unwrap().program.operations, twice.evaluation().unwrap().program.operations);
+    let needs = [&once, &twice].map(|program| plan(program, 1, Precision::F32).budget[Line::Arena]);
+    assert!(needs[0] - needs[1] > 4000 * 8 * 4 / 2, "{needs:?}");
+    // Nothing is shared, or the gradient lives to the end anyway.
+    for (is_tied, update) in [(false, Update::Fused), (true, Update::Separate)] {
+        let [once, twice] =
+            [Chunks::Count(5), Chunks::Twice(5)].map(|chunks| step_in(&network_of(is_tied), chunks, update));
+        assert!(once == twice, "{is_tied} {update:?}");
+    }
 }

@@ -170,7 +170,7 @@ impl Prepared {
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
-        let is_loss = |&index: &usize| matches!(program.operations[index].action, Action::Loss(_));
+        let is_loss = |&index: &usize| matches!(&program.operations[index].action, Action::Loss(loss) if !loss.again);
         let has_loss = |step: &OperationCalls| step.operations().iter().any(is_loss);
         // The group of the loss's last term.
         let loss_group = steps.iter().rposition(has_loss);

@@ -30,8 +30,9 @@ fn leanest_of(programs: &Programs, without: &TokenStream) -> TokenStream {
 fn remedy_of(remedy: &Remedy) -> TokenStream {
     let refusal = quote!(__gpumem::__private::memory::refusal);
     let &Remedy { arena, in_place, chunks, split, base, offload, shared, more } = remedy;
-    let chunks =
-        optional(chunks.map(|InChunks { count, time }| quote!(#refusal::InChunks { count: #count, time: #time })));
+    let chunks = optional(chunks.map(
+        |InChunks { count, time, twice }| quote!(#refusal::InChunks { count: #count, time: #time, twice: #twice }),
+    ));
     let in_place = optional(in_place.map(|slopes| match slopes {
         Slopes::Default => quote!(#refusal::Slopes::Default),
         Slopes::Written => quote!(#refusal::Slopes::Written),

@@ -4,7 +4,9 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
 use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
-use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, lower_in_orders, lower_sharded, search};
+use crate::lower::{
+    layer_table, lower, lower_cached, lower_for, lower_in_order, lower_in_orders, lower_sharded, search,
+};
 use crate::memory::tables::samples;
 use crate::number::Precision;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};

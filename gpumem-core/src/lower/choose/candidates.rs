@@ -3,7 +3,8 @@
 //! Input: a blueprint, its plain step and sizes. Output: levels of falling peaks, the cheapest first. Cost: a lowering for each number of chunks, and
 //! for each of them a search if recompute levels are asked for, too. Without `chunks: Auto` there is one number.
 
-use crate::lower::rewrite::chunk_logits::{automatic_counts, settle_automatic};
+use crate::lower::options::holds_gradients;
+use crate::lower::rewrite::chunk_logits::{automatic_counts, settle_automatic, shares_automatic};
 use crate::lower::schedule::recompute::{RecomputeLevel, Search, spread, step_time, time_again};
 use crate::lower::{Blueprint, LowerError, Sizes, unchunkable};
 use crate::memory::levels::NOT_PACKED;
@@ -12,7 +13,6 @@ use crate::program::Program;
 use crate::program::cost::flops;
 use crate::program::loss::Chunks;
 use crate::train::Checkpoint;
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -33,7 +33,8 @@ pub(in crate::lower) struct ListedLevel {
     step: StepForm,
     /// Bytes of the tensors inside the step, at the sizes of the search.
     peak: u64,
-    /// The number of chunks that `chunks: Auto` has in it, and their price.
+    /// The chunks that `chunks: Auto` is in it, and their number with their price.
+    logits: Chunks,
     chunks: InChunks,
     /// The price of recomputation, without that of chunks: floating-point operations and time, in thousandths of the plain step. `None` if nothing
     /// is recomputed that the plain step saves.
@@ -104,8 +105,8 @@ impl Blueprint {
         has_some.then_some(other)
     }
 
-    /// Returns the network in which `chunks: Auto` is this number of chunks.
-    fn in_chunks(&self, chunks: u64) -> Blueprint {
+    /// Returns the network with these chunks instead of `chunks: Auto`.
+    fn in_chunks(&self, chunks: Chunks) -> Blueprint {
         let mut other = self.clone();
         if let Some(steps) = &mut other.training {
             settle_automatic(&self.graph, &self.outputs, &mut steps.loss, chunks);
@@ -121,6 +122,12 @@ impl Blueprint {
         }
     }
 
+    /// True if the head whose logits `chunks: Auto` cuts shares its weight with another layer, so that the gradient of the weight may begin late.
+    fn shares_head(&self) -> bool {
+        let steps = self.training.as_ref().filter(|steps| !holds_gradients(steps.update, &steps.descent));
+        steps.is_some_and(|steps| shares_automatic(&self.graph, &self.outputs, &steps.loss))
+    }
+
     /// Returns the levels at these sizes that need less memory than `plain`, the step as the user wrote it. With `searches`, recompute levels are
     /// among them.
     pub(in crate::lower) fn levels_beside(
@@ -131,25 +138,23 @@ impl Blueprint {
     ) -> Result<Levels, LowerError> {
         let mut cost = PlainCost::of(self, plain, setting);
         let mut all = Vec::new();
-        let mut least = u64::MAX;
-        for chunks in self.chunk_counts() {
-            let blueprint = if chunks == 1 { Cow::Borrowed(self) } else { Cow::Owned(self.in_chunks(chunks)) };
-            let step = match chunks {
-                1 => Some(Cow::Borrowed(plain)),
-                _ => blueprint.plain(setting)?.map(Cow::Owned),
-            };
-            let Some(step) = step else { continue };
-            let found = blueprint.levels_in(&step, setting, (chunks, searches), &mut cost)?;
-            let leanest = found.iter().map(|level| level.peak).min().unwrap_or_else(|| setting.peak(&step));
+        let (mut least, mut best) = (u64::MAX, Chunks::WHOLE);
+        for count in self.chunk_counts() {
+            let chunks = Chunks::Count(count);
+            let found = self.levels_with(plain, setting, (chunks, searches), &mut cost)?;
+            let leanest = found.iter().map(|level| level.peak).min().unwrap_or(u64::MAX);
             all.extend(found);
             // Whole logits do without a gradient of the head's weight while they are there, so only chunks are compared with each other. Where
             // logits are no part of the peak, smaller chunks gain nothing.
-            if chunks > 1 {
+            if count > 1 {
                 if leanest >= least {
                     break;
                 }
-                least = leanest;
+                (least, best) = (leanest, Chunks::Twice(count));
             }
+        }
+        if best != Chunks::WHOLE && self.shares_head() {
+            all.extend(self.levels_with(plain, setting, (best, searches), &mut cost)?);
         }
         if self.chunks_automatically() {
             if searches {
@@ -160,28 +165,49 @@ impl Blueprint {
         Ok(Levels { all, leanest: None, enough: 0 })
     }
 
+    /// Returns the levels of the step with these chunks instead of `chunks: Auto`. `plain` is the step with whole logits.
+    fn levels_with(
+        &self,
+        plain: &Program,
+        setting: &Sizes,
+        (chunks, searches): (Chunks, bool),
+        cost: &mut PlainCost,
+    ) -> Result<Vec<ListedLevel>, LowerError> {
+        if chunks == Chunks::WHOLE {
+            return self.levels_in(plain, setting, (chunks, searches), cost);
+        }
+        let blueprint = self.in_chunks(chunks);
+        match blueprint.plain(setting)? {
+            Some(step) => blueprint.levels_in(&step, setting, (chunks, searches), cost),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Returns the levels with one number of chunks, beginning with `step` itself if it has several.
     fn levels_in(
         &self,
         step: &Program,
         setting: &Sizes,
-        (chunks, searches): (u64, bool),
+        (logits, searches): (Chunks, bool),
         cost: &mut PlainCost,
     ) -> Result<Vec<ListedLevel>, LowerError> {
+        let (count, twice) = (logits.at_first(), matches!(logits, Chunks::Twice(_)));
         let again = self.renormalised(step, setting)?;
         let found = match searches {
             true => self.leaner(again.as_ref().unwrap_or(step), setting)?,
             false => Search::default(),
         };
-        if chunks == 1 && searches {
+        if count == 1 && searches {
             cost.whole = found.step_cost.saturating_add(cost.own);
         }
-        let added = if chunks == 1 { 0 } else { step_time(step, setting).saturating_sub(cost.measured) };
-        let chunks = InChunks { count: chunks, time: share(added, cost.whole) };
-        let level =
-            |step, peak, more, time: u64| ListedLevel { step, peak, chunks, more, time: time.saturating_add(added) };
+        let added = if count == 1 { 0 } else { step_time(step, setting).saturating_sub(cost.measured) };
+        let chunks = InChunks { count, time: share(added, cost.whole), twice };
+        let level = |step, peak, more, time: u64| {
+            let time = time.saturating_add(added);
+            ListedLevel { step, peak, logits, chunks, more, time }
+        };
         let mut all = Vec::new();
-        if chunks.count > 1 {
+        if count > 1 {
             all.push(level(StepForm::Lowered(Box::new(step.clone())), setting.peak(step), None, 0));
         }
         if let Some(again) = again {
@@ -224,11 +250,11 @@ impl Levels {
         match (&level.step, &self.leanest) {
             (StepForm::Lowered(program), _) => Ok(Some((**program).clone())),
             (StepForm::Ordered(_), Some(leanest)) if number == self.all.len() => Ok(Some(leanest.clone())),
-            (StepForm::Ordered(order), _) if level.chunks.count == 1 => {
+            (StepForm::Ordered(order), _) if level.logits == Chunks::WHOLE => {
                 blueprint.training_in_order(setting.precision, order)
             }
             (StepForm::Ordered(order), _) => {
-                blueprint.in_chunks(level.chunks.count).training_in_order(setting.precision, order)
+                blueprint.in_chunks(level.logits).training_in_order(setting.precision, order)
             }
         }
     }

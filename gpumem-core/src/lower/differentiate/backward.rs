@@ -2,8 +2,9 @@
 
 use crate::graph::{NodeId, Parameter, Source};
 use crate::lower::analysis::OpNode;
-use crate::lower::differentiate::builder::{Builder, GradientPiece, numbered};
+use crate::lower::differentiate::builder::{Builder, GradientPiece, LogitsAgain, numbered};
 use crate::lower::options::{LowerError, Term, Training};
+use crate::lower::rewrite::chunk_logits::Again;
 use crate::number::Role;
 use crate::program::criterion::WEIGHTS;
 use crate::program::loss::{Chunks, LossOptions, Over};
@@ -27,7 +28,7 @@ impl Builder<'_> {
         self.pieces_of((0..self.analysis.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
     }
 
-    fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<GradientPiece> {
+    pub(super) fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<GradientPiece> {
         let mut pieces = Vec::new();
         for node in nodes {
             let is_computed = matches!(self.analysis.node(node).source, Source::View(_) | Source::Op { .. });
@@ -58,6 +59,7 @@ impl Builder<'_> {
             self.begins.push(self.operations.len());
             self.piece(training, piece);
         }
+        self.logits_again(training, None);
         for parameter in self.measured_parameters() {
             self.uses[parameter] -= 1;
             if self.uses[parameter] == 0 {
@@ -81,8 +83,11 @@ impl Builder<'_> {
     }
 
     /// Adds a piece of the backward pass, and the update of each parameter whose gradient it completes.
-    fn piece(&mut self, training: Training<'_>, piece: GradientPiece) {
+    pub(super) fn piece(&mut self, training: Training<'_>, piece: GradientPiece) {
         let id = piece.node;
+        if !self.again.is_empty() {
+            self.logits_again(training, Some(id));
+        }
         self.at = id;
         self.waiting.remove(&piece);
         let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
@@ -145,7 +150,7 @@ impl Builder<'_> {
         self.uses = self.uses();
         self.at = self.analysis.graph.nodes.len() - 1;
         let mut targets = BTreeMap::new();
-        let mut loss = None;
+        let (mut loss, mut again) = (None, Vec::new());
         let outputs = self.outputs;
         let all: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
         let mut compared: Vec<Vec<Operand>> = Vec::new();
@@ -180,14 +185,19 @@ impl Builder<'_> {
                 self.at = self.analysis.graph.nodes.len() - 1;
                 let criterion =
                     self.criterion(term, self.analysis.value(chunk.value).shape).part_of(chunk.first, chunk.whole);
-                self.term(&[vec![chunk.value]], criterion, compared.clone(), (&mut loss, &mut divisor));
+                self.term(&[vec![chunk.value]], criterion.clone(), compared.clone(), (&mut loss, &mut divisor));
                 let pieces = self.pieces_of(chunk.nodes.clone().rev());
                 self.waiting = pieces.iter().copied().collect();
                 pieces.into_iter().for_each(|piece| self.piece(training, piece));
+                again.extend(chunk.again.clone().map(|Again { nodes, value }| {
+                    let (criterion, compared) = (criterion.again(), compared.clone());
+                    LogitsAgain { nodes, value, criterion, compared, divisor }
+                }));
             }
             self.at = self.analysis.graph.nodes.len() - 1;
         }
         self.results.extend(loss);
+        self.again = again;
         Ok(())
     }
 
@@ -219,7 +229,7 @@ impl Builder<'_> {
     /// Adds a term of the loss, and the gradient of each value that it measures. Those values are the first entry of `values`; the other entries
     /// belong to later terms. A gradient overwrites its value if nothing else needs that. `compared` are the operands with which the values are
     /// compared. All terms share one loss tensor, and all chunks of a term share one divisor if the host counts it.
-    fn term(
+    pub(super) fn term(
         &mut self,
         values: &[Vec<NodeId>],
         criterion: Criterion,

@@ -9,7 +9,7 @@ use crate::lower::rewrite::chunk_logits::Chunk;
 use crate::number::Role;
 use crate::program::cache_entry::CacheEntry;
 use crate::program::op::{Work, Workspace};
-use crate::program::{Action, Class, Init, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
+use crate::program::{Action, Class, Criterion, Init, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::optim::{Extent, extent_of, state_count};
@@ -18,6 +18,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// A program under construction. Tensors are numbered as they are created; [`finish`](crate::lower::emit::finish()) sorts them by class.
 #[derive(Clone)]
@@ -56,6 +57,8 @@ pub(in crate::lower) struct Builder<'g> {
     /// The pieces of the backward pass that are still to come. `begins` has the first index in `operations` of those that have come.
     pub(in crate::lower) waiting: BTreeSet<GradientPiece>,
     pub(in crate::lower) begins: Vec<usize>,
+    /// The logits that are still to be computed a second time.
+    pub(in crate::lower) again: Vec<LogitsAgain>,
     /// The tensors with the network's outputs, or in training the one with the loss.
     pub(in crate::lower) results: Vec<TensorId>,
 }
@@ -66,6 +69,18 @@ pub(in crate::lower) struct Builder<'g> {
 pub(in crate::lower) struct GradientPiece {
     pub(in crate::lower) node: NodeId,
     pub(in crate::lower) rule: usize,
+}
+
+/// A chunk of the logits that is computed again during the backward pass, for the gradients of weights that the head shares.
+#[derive(Clone, Debug)]
+pub(in crate::lower) struct LogitsAgain {
+    pub(in crate::lower) nodes: Range<NodeId>,
+    /// The node with the logits.
+    pub(in crate::lower) value: NodeId,
+    pub(in crate::lower) criterion: Criterion,
+    /// The operands with which logits are compared, and the divisor if the host counts it.
+    pub(in crate::lower) compared: Vec<Operand>,
+    pub(in crate::lower) divisor: Option<TensorId>,
 }
 
 /// The reason why a tensor must not be overwritten.
@@ -112,6 +127,7 @@ impl<'g> Builder<'g> {
             uses: vec![0; graph.parameters.len()],
             waiting: BTreeSet::new(),
             begins: Vec::new(),
+            again: Vec::new(),
             results: Vec::new(),
         };
         builder.declare();
@@ -346,7 +362,13 @@ impl<'g> Builder<'g> {
 
     /// True if a node is computed for one chunk of the logits.
     pub(in crate::lower) fn is_of_chunk(&self, id: NodeId) -> bool {
-        self.chunks.iter().flatten().any(|chunk| chunk.nodes.contains(&id))
+        self.chunks.iter().flatten().any(|chunk| chunk.nodes.contains(&id)) || self.is_again(id)
+    }
+
+    /// True if a node computes logits a second time.
+    pub(in crate::lower) fn is_again(&self, id: NodeId) -> bool {
+        let again = self.chunks.iter().flatten().filter_map(|chunk| chunk.again.as_ref());
+        again.into_iter().any(|again| again.nodes.contains(&id))
     }
 
     /// Returns the tensor that holds a value. Panics if the value has not been computed.

@@ -86,7 +86,11 @@ impl Builder<'_> {
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.scratch(node.op, node.row, work));
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
-        let pass = if self.is_of_chunk(id) { Pass::Chunk } else { Pass::Forward };
+        let pass = match self.is_of_chunk(id) {
+            true if self.is_again(id) => Pass::Again,
+            true => Pass::Chunk,
+            false => Pass::Forward,
+        };
         self.operation(Action::Run { op: node.op.clone(), pass }, row, reads, writes);
         self.hold(id, output);
         Ok(())

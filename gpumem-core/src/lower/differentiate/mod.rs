@@ -3,6 +3,7 @@
 pub(in crate::lower) mod backward;
 pub(in crate::lower) mod builder;
 pub(in crate::lower) mod forward;
+mod logits_again;
 
 use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::draft::Draft;

@@ -4,6 +4,11 @@
 //! loss, logits are computed between the terms of the loss. For one chunk of the time steps, activations are sliced, mapped to logits and
 //! measured, and gradients are propagated to activations and parameters. Then the next chunk takes the memory. No product is computed twice. Each
 //! chunk is a term of its own, whose divisor is that of the whole.
+//!
+//! The head of a language model often shares its weight with the embedding, whose gradient comes last. So the gradient of that weight would live
+//! from the loss to the end. With [`Chunks::Twice`], gradients flow from the chunks to all but the shared weight. Before the embedding adds its
+//! gradient, the logits of each chunk are computed again, and their gradients flow to the shared weight alone. The parts of each gradient are added
+//! in the same order as with [`Chunks::Count`], so that it is equal to the bit.
 
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::lower::analysis::reachable;
@@ -35,6 +40,38 @@ pub(in crate::lower) struct Chunk {
     /// The first of its time steps, and the number of time steps of all chunks.
     pub(in crate::lower) first: u64,
     pub(in crate::lower) whole: u64,
+    /// The nodes that compute its logits a second time, for the gradients of shared weights; `None` if logits are computed once.
+    pub(in crate::lower) again: Option<Again>,
+}
+
+/// The second computation of a chunk's logits.
+#[derive(Clone, Debug)]
+pub(in crate::lower) struct Again {
+    pub(in crate::lower) nodes: Range<NodeId>,
+    /// The node with the logits.
+    pub(in crate::lower) value: NodeId,
+}
+
+/// The gradients that flow from the logits of a chunk.
+#[derive(Clone, Copy, Debug)]
+enum Flow<'s> {
+    All,
+    /// All but those of these parameters.
+    AllBut(&'s BTreeSet<usize>),
+    /// Those of these parameters alone.
+    Only(&'s BTreeSet<usize>),
+}
+
+impl Flow<'_> {
+    /// True if a gradient flows to this parameter, or to another value for `None`.
+    fn reaches(self, parameter: Option<usize>) -> bool {
+        let is_among = |all: &BTreeSet<usize>| parameter.is_some_and(|parameter| all.contains(&parameter));
+        match self {
+            Flow::All => true,
+            Flow::AllBut(shared) => !is_among(shared),
+            Flow::Only(shared) => is_among(shared),
+        }
+    }
 }
 
 /// A graph in which logits that are measured in chunks are computed in chunks.
@@ -115,12 +152,26 @@ impl Head {
         self.wide.iter().any(|&node| reached[node])
     }
 
+    /// Returns the trained parameters that the head shares with other layers.
+    fn shared(&self, graph: &Graph) -> BTreeSet<usize> {
+        let parameter = |id: &NodeId| match &graph.nodes[*id] {
+            Node { source: Source::Parameter(parameter), detached: false, .. } => Some(*parameter),
+            _ => None,
+        };
+        let read = |is_wide: bool| {
+            let nodes = (0..graph.nodes.len()).filter(move |id| self.wide.contains(id) == is_wide);
+            nodes.flat_map(|id| graph.nodes[id].inputs()).filter_map(parameter).collect::<BTreeSet<usize>>()
+        };
+        &read(true) & &read(false)
+    }
+
     /// Adds the nodes that compute the logits of some rows, and returns the last of them.
-    fn cut(&self, graph: &mut Graph, first: u64, length: u64) -> NodeId {
+    fn cut(&self, graph: &mut Graph, first: u64, length: u64, flow: Flow<'_>) -> NodeId {
         let mut places: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         for &id in &self.narrow {
             let row = graph.nodes[self.end].row;
-            let place = cut_rows(graph, id, row, [self.rows, first, length]);
+            let from = if flow.reaches(None) { id } else { graph.detach(id) };
+            let place = cut_rows(graph, from, row, [self.rows, first, length]);
             places.insert(id, place);
         }
         let shape = Shape::new(&[length, self.classes]);
@@ -129,9 +180,10 @@ impl Head {
             let place = match source {
                 Source::Op { op, mut inputs, .. } => {
                     // Inputs that have classes or are mapped to classes are cut; all rows share weights and biases.
-                    let cut = inputs.iter_mut().enumerate();
-                    let of_rows = |index: usize| index == 0 || matches!(op, Op::Sum(_));
-                    cut.filter(|(index, _)| of_rows(*index)).for_each(|(_, input)| *input = places[input]);
+                    for (index, input) in inputs.iter_mut().enumerate() {
+                        let is_of_rows = index == 0 || matches!(op, Op::Sum(_));
+                        *input = if is_of_rows { places[input] } else { weight(graph, *input, flow) };
+                    }
                     graph.computed(Type { shape, ..value }, of_rows_alone(op, length, shape), inputs, row)
                 }
                 Source::View(input) if detached => graph.detach(places[&input]),
@@ -141,6 +193,21 @@ impl Head {
             places.insert(id, place);
         }
         places[&self.end]
+    }
+}
+
+/// Returns a weight of the head as a chunk reads it: without a gradient if none flows there.
+fn weight(graph: &mut Graph, id: NodeId, flow: Flow<'_>) -> NodeId {
+    let Node { value, row, .. } = graph.nodes[id];
+    match graph.nodes[id].source {
+        Source::Parameter(parameter) if !flow.reaches(Some(parameter)) => {
+            let other = graph.node(value, Source::Parameter(parameter), row);
+            graph.nodes[other].detached = true;
+            other
+        }
+        Source::Parameter(_) => id,
+        _ if flow.reaches(None) => id,
+        _ => graph.detach(id),
     }
 }
 
@@ -208,12 +275,21 @@ pub(in crate::lower) fn automatic_counts(graph: &Graph, outputs: &[NodeId], loss
     (0..u64::BITS).map(|power| 1 << power).take_while(|&count| count <= most.min(MOST_AUTOMATIC)).collect()
 }
 
-/// Replaces each [`Chunks::Auto`] by this number of chunks, or by the number of time steps if that is smaller.
-pub(in crate::lower) fn settle_automatic(graph: &Graph, outputs: &[NodeId], loss: &mut [Term], chunks: u64) {
+/// True if the head of a term with [`Chunks::Auto`] shares a weight with another layer.
+pub(in crate::lower) fn shares_automatic(graph: &Graph, outputs: &[NodeId], loss: &[Term]) -> bool {
+    let mut automatic = (0..loss.len()).filter(|&index| loss[index].options.chunks == Chunks::Auto);
+    automatic.any(|index| head(graph, outputs, loss, index).is_ok_and(|head| !head.shared(graph).is_empty()))
+}
+
+/// Replaces each [`Chunks::Auto`] by these chunks, or by as many as there are time steps if those are fewer.
+pub(in crate::lower) fn settle_automatic(graph: &Graph, outputs: &[NodeId], loss: &mut [Term], chunks: Chunks) {
     let rows: Vec<u64> = (0..loss.len()).map(|at| head(graph, outputs, loss, at).map_or(1, |head| head.rows)).collect();
     for (term, rows) in loss.iter_mut().zip(rows) {
         if term.options.chunks == Chunks::Auto {
-            term.options.chunks = Chunks::Count(chunks.min(rows));
+            term.options.chunks = match chunks {
+                Chunks::Twice(count) => Chunks::Twice(count.min(rows)),
+                chunks => Chunks::Count(chunks.at_first().min(rows)),
+            };
         }
     }
 }
@@ -226,16 +302,29 @@ pub(in crate::lower) fn chunked(
 ) -> Result<Chunked, LowerError> {
     let loss = training.map_or(&[][..], |training| training.loss);
     let mut chunked = Chunked { graph: graph.clone(), terms: vec![Vec::new(); loss.len()] };
+    // A gradient that lives until the end of the step in any case may begin early.
+    let is_held = training.is_some_and(|training| training.holds_gradients());
     let counted = loss.iter().map(|term| term.options.chunks.at_first());
     for (index, chunks) in counted.enumerate().filter(|&(_, chunks)| chunks > 1) {
         let head = head(graph, outputs, loss, index).map_err(|message| LowerError::of_all(&message))?;
         let whole = head.rows;
+        let shared = match loss[index].options.chunks {
+            Chunks::Twice(_) if !is_held => Some(head.shared(graph)).filter(|shared| !shared.is_empty()),
+            _ => None,
+        };
         // The first time step of chunk number `at`. The lengths of chunks differ by one at most.
         let begin = |at: u64| (u128::from(whole) * u128::from(at) / u128::from(chunks)) as u64;
         for at in 0..chunks {
-            let (first, from) = (begin(at), chunked.graph.nodes.len());
-            let value = head.cut(&mut chunked.graph, first, begin(at + 1) - first);
-            chunked.terms[index].push(Chunk { nodes: from..chunked.graph.nodes.len(), value, first, whole });
+            let first = begin(at);
+            let mut cut = |flow: Flow<'_>| {
+                let from = chunked.graph.nodes.len();
+                let value = head.cut(&mut chunked.graph, first, begin(at + 1) - first, flow);
+                (from..chunked.graph.nodes.len(), value)
+            };
+            let (nodes, value) = cut(shared.as_ref().map_or(Flow::All, Flow::AllBut));
+            let again = shared.as_ref().map(|shared| cut(Flow::Only(shared)));
+            let again = again.map(|(nodes, value)| Again { nodes, value });
+            chunked.terms[index].push(Chunk { nodes, value, first, whole, again });
         }
     }
     Ok(chunked)

@@ -58,7 +58,10 @@ fn ends(
     let Some(training) = training else { return Ok(outputs.to_vec()) };
     let measured = training.loss.iter().zip(chunks).map(|(term, chunks)| match &**chunks {
         [] => term.measured(graph, outputs),
-        chunks => Ok(chunks.iter().map(|chunk| chunk.value).collect()),
+        chunks => {
+            let again = chunks.iter().filter_map(|chunk| Some(chunk.again.as_ref()?.value));
+            Ok(chunks.iter().map(|chunk| chunk.value).chain(again).collect())
+        }
     });
     Ok(measured.collect::<Result<Vec<_>, _>>()?.concat())
 }

@@ -97,6 +97,8 @@ pub struct InChunks {
     pub count: u64,
     /// The time that they add, in thousandths of the step: see [`Leaner::more`](crate::lower::Leaner).
     pub time: u64,
+    /// True if logits are computed twice, for the gradient of a weight that the head shares. Only `chunks: Auto` does so.
+    pub twice: bool,
 }
 
 /// The slopes of `LeakyRelu`s.
@@ -167,8 +169,13 @@ impl Remedy {
             });
             between = " and ";
         }
-        if let Some(InChunks { count, time }) = self.chunks {
-            text.text(between).text("CrossEntropy { chunks: ").number(count).text(" }");
+        if let Some(InChunks { count, time, twice }) = self.chunks {
+            text.text(between).text("CrossEntropy { chunks: ");
+            if twice {
+                text.text("Auto }");
+            } else {
+                text.number(count).text(" }");
+            }
             if time > 0 {
                 text.text(" (about +").number(time.div_ceil(10)).text(" % time)");
             }

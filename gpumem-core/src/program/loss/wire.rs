@@ -9,11 +9,15 @@ use alloc::vec::Vec;
 /// The number that stands for [`Chunks::Auto`]. No value has no chunks at all.
 const AUTO: u64 = 0;
 
+/// The bit that tells [`Chunks::Twice`] from [`Chunks::Count`].
+const TWICE: u64 = 1 << 32;
+
 impl Wire for Chunks {
     fn put(&self, out: &mut Vec<u8>) {
         match *self {
             Chunks::Count(count) => count,
             Chunks::Auto => AUTO,
+            Chunks::Twice(count) => count | TWICE,
         }
         .put(out);
     }
@@ -21,6 +25,7 @@ impl Wire for Chunks {
     fn take(from: &mut Reader<'_>) -> Option<Chunks> {
         Some(match u64::take(from)? {
             AUTO => Chunks::Auto,
+            count if count & TWICE != 0 => Chunks::Twice(count & !TWICE),
             count => Chunks::Count(count),
         })
     }

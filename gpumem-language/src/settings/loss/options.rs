@@ -331,6 +331,10 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
             quote!(__gpumem::__private::train::Chunks::Count(#count))
         }
         Chunks::Auto => quote!(__gpumem::__private::train::Chunks::Auto),
+        Chunks::Twice(count) => {
+            let count = Literal::u64_unsuffixed(count);
+            quote!(__gpumem::__private::train::Chunks::Twice(#count))
+        }
     };
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());

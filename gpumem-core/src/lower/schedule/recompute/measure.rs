@@ -100,7 +100,7 @@ impl Meter<'_> {
             Action::Run { op: Op::Gather(_), pass: Pass::Forward } if operand.slot == Slot::Input(1) => {
                 bytes.min(output())
             }
-            Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Chunk } => bytes.min(output()),
+            Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again | Pass::Chunk } => bytes.min(output()),
             Action::Run { op: Op::BatchNorm(norm), .. } if operand.slot == Slot::Input(0) => norm.share(bytes),
             _ => bytes,
         }
