@@ -126,6 +126,32 @@ fn programs_of_one_step() {
     }
 }
 
+/// If the head shares its weight, the leanest step computes logits twice. A refusal then offers `Auto`, since no number of chunks does that.
+#[test]
+fn logits_are_computed_twice_if_that_needs_less() {
+    for checkpoint in [Checkpoint::None, Checkpoint::Auto] {
+        let of = |chunks| {
+            let mut graph = Graph::default();
+            let input = graph.input(common::tokens(64)).unwrap();
+            let hidden =
+                layers(&mut graph, input, "Embedding(20000, 16) | Linear(512) | Tanh | Linear(16) | LayerNorm");
+            let output = common::again(&mut graph, hidden, "Tied", 0);
+            Blueprint { graph, outputs: vec![output], ..words(SHALLOW, vec![term(chunks)], checkpoint) }
+        };
+        let last = leaner(&of(Chunks::Auto), 0).unwrap();
+        let InChunks { count, time, twice } = last.chunks.unwrap();
+        assert!(twice && count > 1 && time > 0);
+        let written = of(Chunks::Count(count)).trainings(&setting()).unwrap();
+        let least = written.iter().map(arena).min().unwrap();
+        let (found, gradient) = (arena(&last.program), 20000 * 16 * 4);
+        assert!(found < least - gradient / 2, "{found} of {least}");
+        let whole = of(Chunks::WHOLE).training(Precision::F32).unwrap().unwrap();
+        let remedies = of(Chunks::WHOLE).remedies(&whole, &setting(), (found + least) / 2, &[]);
+        let told = remedies.planned[0].unwrap();
+        assert!(told.text().as_str().contains("CrossEntropy { chunks: Auto } (about +"), "{}", told.text().as_str());
+    }
+}
+
 /// Both together take no more time than chunks alone or recomputation alone.
 #[test]
 fn chunks_and_recomputation_are_weighed() {

@@ -2,8 +2,10 @@
 
 mod harness;
 
+use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::indices::Indices;
+use gpumem_core::program::loss::{Chunks, LossOptions};
 use gpumem_core::program::{Class, Init, Program, Slot, Tensor};
 use gpumem_core::run::device::Runner;
 use gpumem_core::train::Shard;
@@ -13,6 +15,7 @@ use gpumem_core::{Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_language::source::{Overrides, Text};
 use harness::graphs::random::{Choice, KINDS, network};
+use harness::graphs::{again, chain, tokens};
 use harness::{Loaded, assert_pairs_close};
 use proptest::prelude::*;
 
@@ -341,6 +344,28 @@ fn examples_of_images() {
 fn examples_that_are_large() {
     compare_example("pets", 2);
     compare_example("vgg16", 2);
+}
+
+/// The gradient of a weight that the head shares is exchanged after logits were computed a second time.
+#[test]
+fn logits_twice() {
+    let mut graph = Graph::default();
+    let input = graph.input(tokens(9)).unwrap();
+    let hidden = chain(&mut graph, input, "Embedding(40, 8) | Linear(8) | Tanh | LayerNorm");
+    let output = again(&mut graph, hidden, "Tied", 0);
+    for ignored in [None, Some(3)] {
+        let options = LossOptions { chunks: Chunks::Twice(4), ignored, ..LossOptions::DEFAULT };
+        let loss = &[Term { options, ..Term::CROSS_ENTROPY }];
+        compare("a tied head", 2, 4, |ranks, micro_batches| {
+            let descent = Descent { ranks, micro_batches, ..Descent::PLAIN };
+            let update = Update::Fused;
+            let training = Training { loss, moments: 1, update, skips_overflow: false, input_gradient: false, descent };
+            let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+            // A sum over micro-batches lives until the end of the step anyway.
+            assert_eq!(program.computes_logits_twice(), micro_batches == 1);
+            program
+        });
+    }
 }
 
 proptest! {

@@ -40,8 +40,8 @@ fn compare(what: &str, loss: &[Term], formats: &[Format], parts: u64, (graph, ou
     }
 }
 
-fn terms(options: LossOptions, chunks: u64) -> [Term; 1] {
-    [Term { weight: -0.3, options: LossOptions { chunks: Chunks::Count(chunks), ..options }, ..Term::CROSS_ENTROPY }]
+fn terms(options: LossOptions, chunks: Chunks) -> [Term; 1] {
+    [Term { weight: -0.3, options: LossOptions { chunks, ..options }, ..Term::CROSS_ENTROPY }]
 }
 
 /// Chunks of different sizes that one block goes through, and such that take many.
@@ -55,7 +55,7 @@ fn options_of_chunks() {
             let output = chain(&mut graph, input, "Tanh | Linear(6) | Tanh | Linear(5)");
             for parts in [1, 3] {
                 let what = format!("{steps} steps in {chunks} chunks and {parts} parts, {options:?}");
-                compare(&what, &terms(options.clone(), chunks), &[f32], parts, (&graph, output));
+                compare(&what, &terms(options.clone(), Chunks::Count(chunks)), &[f32], parts, (&graph, output));
             }
         }
     }
@@ -70,7 +70,9 @@ fn chunks_in_16_bits() {
         let input = graph.input(tokens(9)).unwrap();
         let hidden = chain(&mut graph, input, "Embedding(5, 8) | Tanh");
         let output = again(&mut graph, hidden, "Tied(bias = true)", 0);
-        let loss = terms(options, 4);
-        compare("tied", &loss, &formats, 1, (&graph, output));
+        for chunks in [Chunks::Count(4), Chunks::Twice(4)] {
+            let what = format!("tied, {chunks:?}");
+            compare(&what, &terms(options.clone(), chunks), &formats, 1, (&graph, output));
+        }
     }
 }

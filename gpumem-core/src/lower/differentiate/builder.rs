@@ -367,8 +367,8 @@ impl<'g> Builder<'g> {
 
     /// True if a node computes logits a second time.
     pub(in crate::lower) fn is_again(&self, id: NodeId) -> bool {
-        let again = self.chunks.iter().flatten().filter_map(|chunk| chunk.again.as_ref());
-        again.into_iter().any(|again| again.nodes.contains(&id))
+        let mut all = self.chunks.iter().flatten().filter_map(|chunk| chunk.again.as_ref());
+        all.any(|again| again.nodes.contains(&id))
     }
 
     /// Returns the tensor that holds a value. Panics if the value has not been computed.

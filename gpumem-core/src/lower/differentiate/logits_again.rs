@@ -12,12 +12,12 @@ impl Builder<'_> {
     pub(super) fn logits_again(&mut self, training: Training<'_>, next: Option<NodeId>) {
         let parameters =
             |id: NodeId| self.analysis.node(id).inputs().iter().filter_map(|&it| self.analysis.parameter(it));
-        let is_now = |logits: &LogitsAgain| {
-            next.is_none_or(|next| {
-                let added: Vec<usize> = parameters(next).collect();
-                logits.nodes.clone().flat_map(parameters).any(|parameter| added.contains(&parameter))
-            })
-        };
+        let added: Vec<usize> = next.into_iter().flat_map(parameters).collect();
+        if next.is_some() && added.is_empty() {
+            return;
+        }
+        let adds = |parameter: usize| next.is_none() || added.contains(&parameter);
+        let is_now = |logits: &LogitsAgain| logits.nodes.clone().flat_map(parameters).any(adds);
         let (now, later) = self.again.iter().cloned().partition(is_now);
         self.again = later;
         for LogitsAgain { nodes, value, criterion, compared, mut divisor } in now {
