@@ -66,6 +66,7 @@ pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::generate::{Generated, Generation, greedy};
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::non_finite::NonFinite;
+pub use gpumem_core::run::ranks::Ranks;
 pub use gpumem_core::run::state::{Snapshot, StateNumbers, StateTensor};
 pub use gpumem_core::run::steps::Step;
 pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, Learned, NamedSteps, NoConstTrain, Tensor};
@@ -109,7 +110,7 @@ pub mod prelude {
     #[cfg(any(feature = "safetensors", feature = "pickle"))]
     pub use crate::weights::NetWeights;
     pub use crate::{
-        D, Net, Network, Tensor, Train, Trains, blocks, blocks_mod, fits, gib, max_batch, mib, network, network_mod,
-        operation,
+        D, Net, Network, Ranks, Tensor, Train, Trains, blocks, blocks_mod, fits, gib, max_batch, mib, network,
+        network_mod, operation,
     };
 }

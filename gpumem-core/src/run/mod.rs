@@ -16,7 +16,7 @@ mod named;
 pub mod net;
 pub mod non_finite;
 mod quantized;
-mod ranks;
+pub mod ranks;
 mod shared;
 pub mod state;
 mod states;
