@@ -2,7 +2,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::run::device::{Device, Fill, Inspected, Job, Runner};
+use gpumem_core::run::device::{Device, Fact, Fill, Inspected, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 
 /// A device of any enabled kind, as [`default_device`] returns it.
@@ -134,6 +134,10 @@ impl Runner for AnyRunner {
 
     fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
         each!(self, AnyRunner, runner => runner.any_rank(condition))
+    }
+
+    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.agree(facts))
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

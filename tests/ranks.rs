@@ -311,6 +311,37 @@ fn a_rank_that_stops() {
     assert_eq!(error.to_string(), "rank 1 has stopped: its network is no longer loaded");
 }
 
+/// A network is loaded on all ranks or on none: all of them name the first that differs, and its difference.
+#[test]
+fn ranks_with_other_networks() {
+    joined!(Seeds, { ranks: 2, shard: Optimizer, optimizer: AdamW { lr: 1e-3, weight_decay: 0.5 } });
+    joined!(Steps, { ranks: 2, shard: Optimizer, optimizer: Sgd { lr: 1e-3 } });
+    let then = "; start one and the same program on all ranks";
+    let found = on_ranks(2, |rank, device| {
+        // The device loads other networks afterwards.
+        let first = if rank == 0 { Two::on(&device).err() } else { Seeds::on(&device).err() };
+        let second = if rank == 0 { Two::on(&device).err() } else { Steps::on(&device).err() };
+        [first, second, Two::on(&device).err()].map(|error| error.map(|error| error.to_string()))
+    });
+    assert_eq!(found[0], found[1]);
+    let said = |at: usize| found[0][at].clone().unwrap();
+    assert_eq!(said(0), format!("rank 1 differs from rank 0 in its settings in `TRAIN`{then}"));
+    assert_eq!(said(1), format!("rank 1 differs from rank 0 in its program, memory plan, settings in `TRAIN`{then}"));
+    assert_eq!(found[0][2], None);
+}
+
+/// A rank whose network was compiled for another number of ranks loads nothing, and the others hear of it.
+#[test]
+fn one_rank_that_was_compiled_for_another_number() {
+    let found = on_ranks(2, |rank, device| {
+        let error = if rank == 0 { Two::on(&device).err() } else { Four::on(&device).err() };
+        error.map(|error| error.to_string()).unwrap()
+    });
+    let own = "the CPU: `Four` was compiled for 4 ranks, and there are 2; build with `GPUMEM_RANKS=2`";
+    assert_eq!(found[1], own);
+    assert_eq!(found[0], format!("rank 1 could not load its network: {own}"));
+}
+
 #[test]
 fn devices_of_other_ranks() {
     let said = |error: Error| error.to_string();

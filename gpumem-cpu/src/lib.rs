@@ -162,14 +162,14 @@ impl Cpu {
     /// it is not set.
     ///
     /// # Errors
-    /// No ranks, or threads that the system refuses to start.
+    /// No ranks, threads that the system refuses to start, or a time that is no number.
     pub fn ranks(count: usize) -> Result<Vec<Cpu>, Error> {
         if count == 0 {
             let what = "there is at least 1 rank; write how many, as Cpu::ranks(2)".into();
             return Err(Error::Unsupported { device: DEVICE, what });
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from) / count;
-        let hub = Arc::new(Hub::new(count));
+        let hub = Arc::new(Hub::new(count, ranks::timeout()?));
         let rank = |number| {
             let rank = Rank { hub: hub.clone(), number, loaded: Arc::default(), is_late: false };
             Ok(Cpu { rank: Some(rank), ..Cpu::with_threads(threads.max(1))? })
@@ -214,7 +214,8 @@ impl Device for Cpu {
         });
         let peers = group.as_ref().map(|(peers, _)| peers.clone());
         // The other ranks need not wait for a network that is not loaded here.
-        Session::new(job, self.pool.clone(), self.poison, group).inspect_err(|_| peers.iter().for_each(|it| it.leave()))
+        Session::new(job, self.pool.clone(), self.poison, group)
+            .inspect_err(|error| peers.iter().for_each(|it| it.leave(&format!("could not load its network: {error}"))))
     }
 
     fn precision(&self, aimed: Precision) -> Precision {

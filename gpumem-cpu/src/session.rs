@@ -4,13 +4,13 @@ use crate::DEVICE;
 use crate::arena::Arena;
 use crate::kernels::Frame;
 use crate::load::Loaded;
-use crate::ranks::{Group, Peers};
+use crate::ranks::{self, Group, Peers};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::layout::shards::{Shard as TensorShard, Shards};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
+use gpumem_core::run::device::{Fact, Fill, Inspected, Job, OtherStep, Runner, Served};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
 use std::fmt;
@@ -164,7 +164,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some((peers, _)) = &self.group {
-            peers.leave();
+            peers.leave(ranks::UNLOADED);
         }
     }
 }
@@ -326,6 +326,10 @@ impl Runner for Session {
         let mut votes = [f32::from(u8::from(condition))];
         peers.sum(&mut votes)?;
         Ok(votes[0] > 0.0)
+    }
+
+    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
+        self.machine.peers.as_ref().map_or(Ok(()), |peers| ranks::compare(&**peers, facts))
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

@@ -106,6 +106,15 @@ pub struct Inspected {
     pub infinite: Option<(usize, TensorId)>,
 }
 
+/// A fact about a network that must be equal on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// The name of the fact, to be read after *its*.
+    pub name: &'static str,
+    /// A digest of what it says.
+    pub digest: u64,
+}
+
 /// A function that fills a slice with a tensor's bytes, from a given byte on. It is called for all bytes at once, or for pieces that begin
 /// at multiples of 64.
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
@@ -223,6 +232,15 @@ pub trait Runner {
     /// A failure of the exchange.
     fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
         Ok(condition)
+    }
+
+    /// Compares facts about the network with those of the other ranks, which all call it. Without other ranks it does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Ranks`] on all ranks if one of them has other facts, or if a rank does not call it.
+    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
+        let _ = facts;
+        Ok(())
     }
 
     /// Changes the optimizer's hyperparameters from the next step on.

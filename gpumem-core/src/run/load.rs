@@ -7,6 +7,7 @@ use crate::memory::place::{place, share, share_lasting};
 use crate::network::{Cached, Network};
 use crate::number::{Format, Precision, Role};
 use crate::program::{Class, StateWord, TensorId};
+use crate::run::agreement;
 use crate::run::cache_state::CacheState;
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::host_copies::{Spot, encode, spot};
@@ -71,7 +72,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let evaluation = first.map(|(placed, _)| placed.evaluation()).transpose()?;
         let settings = first.map_or(Train::DEFAULT, |(_, train)| *train);
         let times = if precision == wanted { 1 } else { 2 };
-        let runner = device.load(Job {
+        let job = Job {
             name: N::NAME,
             arena,
             reserve: N::BUDGET[Line::Reserve],
@@ -86,8 +87,13 @@ impl<N: Network, D: Device> Net<N, D> {
             tf32: settings.tf32,
             deterministic: train.all.iter().any(|(_, _, train)| train.deterministic),
             operations: N::OPERATIONS,
-        });
-        let runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
+        };
+        let facts = agreement::facts(&job, train.all.iter().map(|(_, _, train)| train));
+        let runner = device.load(job);
+        let mut runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
+        if !facts.is_empty() {
+            runner.agree(&facts)?;
+        }
         let states = core::mem::take(&mut train.states);
         let (step, others) = train.loaded()?;
         let (at, in_step, last, buffer, network) = (0, false, None, Vec::new(), PhantomData);

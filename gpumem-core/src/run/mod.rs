@@ -1,6 +1,7 @@
 //! Runs networks: the device that a network runs on, and its state there.
 
 pub mod absent;
+pub mod agreement;
 pub mod averages;
 mod cache_state;
 mod check;

@@ -1,35 +1,31 @@
 //! Ranks in one process, each used by a thread of its own.
 
-use super::{Peers, own_of};
+use super::{Peers, add_up, mean_of, own_of, refused, waited};
 use gpumem_core::error::Error;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-/// The variable with the seconds that a rank waits for the others.
-const TIMEOUT: &str = "GPUMEM_RANKS_TIMEOUT";
-
-/// The seconds without that variable.
-const SECONDS: u64 = 600;
-
 /// Sessions of one network, one on each rank. Every rank loads its networks in the same order.
 #[derive(Debug)]
 pub(crate) struct Hub {
     count: usize,
+    /// The time that a rank waits for the others.
+    timeout: Duration,
     groups: Mutex<Vec<Arc<Group>>>,
 }
 
 impl Hub {
     /// Returns the meeting places of so many ranks.
-    pub(crate) fn new(count: usize) -> Hub {
-        Hub { count, groups: Mutex::default() }
+    pub(crate) fn new(count: usize, timeout: Duration) -> Hub {
+        Hub { count, timeout, groups: Mutex::default() }
     }
 
     /// Returns the part of a rank in the session that it loads after `number` others.
     pub(crate) fn join(&self, rank: usize, number: usize) -> Local {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         while groups.len() <= number {
-            groups.push(Arc::new(Group::new(self.count)));
+            groups.push(Arc::new(Group::new(self.count, self.timeout)));
         }
         Local { group: groups[number].clone(), rank, failed: Mutex::default() }
     }
@@ -71,10 +67,9 @@ pub(crate) struct Local {
 }
 
 impl Group {
-    fn new(count: usize) -> Group {
-        let seconds = std::env::var(TIMEOUT).ok().and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(SECONDS);
+    fn new(count: usize, timeout: Duration) -> Group {
         let sent = (0..count).map(|_| RwLock::default()).collect();
-        Group { meeting: Mutex::default(), changed: Condvar::new(), sent, timeout: Duration::from_secs(seconds) }
+        Group { meeting: Mutex::default(), changed: Condvar::new(), sent, timeout }
     }
 
     fn meeting(&self) -> MutexGuard<'_, Meeting> {
@@ -95,18 +90,14 @@ impl Group {
             return Ok(());
         }
         let waits = |meeting: &mut Meeting| meeting.past == past && meeting.failure.is_none();
-        let (mut meeting, waited) =
+        let (mut meeting, end) =
             self.changed.wait_timeout_while(meeting, self.timeout, waits).unwrap_or_else(PoisonError::into_inner);
         // A meeting that took place counts, even if a rank has left since.
         if meeting.past > past {
             return Ok(());
         }
-        if waited.timed_out() && meeting.failure.is_none() {
-            let what = format!(
-                "waited {} s for the others; all ranks make the same calls in the same order, and `{TIMEOUT}` sets how long they wait",
-                self.timeout.as_secs()
-            );
-            meeting.failure = Some(Error::Ranks { rank: rank as u64, what });
+        if end.timed_out() && meeting.failure.is_none() {
+            meeting.failure = Some(waited(rank as u64, self.timeout, "the others"));
             self.changed.notify_all();
         }
         Err(meeting.failure.clone().unwrap_or(Error::Damaged("a meeting of ranks ended early")))
@@ -148,15 +139,6 @@ impl Local {
     }
 }
 
-/// Adds up numbers in the order of ranks.
-fn add_up(all: &[&[f32]], to: &mut [f32]) {
-    let (first, others) = all.split_first().expect("there is a rank");
-    to.copy_from_slice(first);
-    for other in others {
-        to.iter_mut().zip(*other).for_each(|(sum, number)| *sum += number);
-    }
-}
-
 impl Peers for Local {
     fn rank(&self) -> u64 {
         self.rank as u64
@@ -186,13 +168,7 @@ impl Peers for Local {
 
     fn mean(&self, numbers: &mut [f32]) -> Result<(), Error> {
         let sent = numbers.to_vec();
-        self.exchange(&sent, |all| {
-            for (at, to) in numbers.iter_mut().enumerate() {
-                // A sum of so many equal f32 numbers is exact in f64.
-                let sum: f64 = all.iter().map(|numbers| f64::from(numbers[at])).sum();
-                *to = (sum / all.len() as f64) as f32;
-            }
-        })
+        self.exchange(&sent, |all| mean_of(all, numbers))
     }
 
     fn agree(&self, refuses: bool) -> Result<(), Error> {
@@ -206,10 +182,7 @@ impl Peers for Local {
         self.group.meeting().refusing = None;
         self.group.meet(self.rank)?;
         match refusing {
-            Some(rank) if rank != self.rank => {
-                let what = "refused its batch, so that no rank made the step".into();
-                Err(Error::Ranks { rank: rank as u64, what })
-            }
+            Some(rank) if rank != self.rank => Err(refused(rank as u64)),
             _ => Ok(()),
         }
     }
@@ -218,10 +191,9 @@ impl Peers for Local {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn leave(&self) {
+    fn leave(&self, what: &str) {
         let mut meeting = self.group.meeting();
-        let what = "has stopped: its network is no longer loaded".into();
-        meeting.failure.get_or_insert(Error::Ranks { rank: self.rank as u64, what });
+        meeting.failure.get_or_insert(Error::Ranks { rank: self.rank as u64, what: what.into() });
         self.group.changed.notify_all();
     }
 }

@@ -2,9 +2,22 @@
 
 pub(crate) mod local;
 
+use crate::DEVICE;
 use gpumem_core::error::Error;
+use gpumem_core::run::agreement;
+use gpumem_core::run::device::Fact;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The variable with the seconds that a rank waits for the others.
+const TIMEOUT: &str = "GPUMEM_RANKS_TIMEOUT";
+
+/// The seconds without that variable.
+const SECONDS: u64 = 600;
+
+/// The reason of a rank whose network was dropped.
+pub(crate) const UNLOADED: &str = "has stopped: its network is no longer loaded";
 
 /// The other ranks of a session, as one of them sees them.
 ///
@@ -22,7 +35,7 @@ pub(crate) trait Peers: Debug + Send + Sync {
     /// Adds up the numbers of all ranks, and keeps those of this rank's shard. `all` has as many shards as there are ranks.
     fn sum_shard(&self, all: &[f32], own: &mut [f32]) -> Result<(), Error>;
 
-    /// Returns the shards of all ranks one after the other in `all`.
+    /// Returns the shards of all ranks one after the other in `all`. All bits are kept.
     fn gather(&self, own: &[f32], all: &mut [f32]) -> Result<(), Error>;
 
     /// Replaces numbers by their mean over all ranks. The mean of equal numbers is that number.
@@ -34,8 +47,8 @@ pub(crate) trait Peers: Debug + Send + Sync {
     /// Returns the first failure of an exchange of this rank, after which no other takes place.
     fn failure(&self) -> Option<Error>;
 
-    /// Tells the other ranks that this one takes part in no further exchange.
-    fn leave(&self);
+    /// Tells the other ranks that this one takes part in no further exchange, and the reason.
+    fn leave(&self, what: &str);
 }
 
 /// Returns the shard of a rank among those of all.
@@ -46,3 +59,90 @@ pub(crate) fn own_of<T>(all: &[T], rank: u64, count: u64) -> &[T] {
 
 /// The other ranks of an exchange, and true if exchanges take place late.
 pub(crate) type Group = (Arc<dyn Peers>, bool);
+
+/// Compares facts about a network with those of all ranks.
+///
+/// # Errors
+/// [`Error::Ranks`] on all ranks, if one of them has other facts or does not come.
+pub(crate) fn compare(peers: &dyn Peers, facts: &[Fact]) -> Result<(), Error> {
+    let words = facts.iter().flat_map(|fact| [fact.digest as u32, (fact.digest >> 32) as u32]);
+    let own: Vec<f32> = words.map(f32::from_bits).collect();
+    let mut all = vec![0.0; own.len() * peers.count() as usize];
+    peers.gather(&own, &mut all)?;
+    let (pairs, _) = all.as_chunks::<2>();
+    let digests = pairs.iter().map(|[low, high]| u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32);
+    let digests: Vec<u64> = digests.collect();
+    let of_ranks: Vec<Vec<u64>> = digests.chunks_exact(facts.len().max(1)).map(<[u64]>::to_vec).collect();
+    agreement::compare(facts, &of_ranks)
+}
+
+/// Adds up the numbers of all ranks, in the order of ranks.
+fn add_up(all: &[&[f32]], to: &mut [f32]) {
+    let (first, others) = all.split_first().expect("there is a rank");
+    to.copy_from_slice(first);
+    for other in others {
+        to.iter_mut().zip(*other).for_each(|(sum, number)| *sum += number);
+    }
+}
+
+/// Returns the mean of the numbers of all ranks.
+fn mean_of(all: &[&[f32]], to: &mut [f32]) {
+    for (at, to) in to.iter_mut().enumerate() {
+        // A sum of so many equal f32 numbers is exact in f64.
+        let sum: f64 = all.iter().map(|numbers| f64::from(numbers[at])).sum();
+        *to = (sum / all.len() as f64) as f32;
+    }
+}
+
+/// Returns how long a rank waits for the others.
+///
+/// # Errors
+/// A variable that is no number of seconds.
+pub(crate) fn timeout() -> Result<Duration, Error> {
+    timeout_of(std::env::var(TIMEOUT).ok().as_deref())
+}
+
+/// Returns the time that the value of the variable stands for.
+fn timeout_of(written: Option<&str>) -> Result<Duration, Error> {
+    let Some(written) = written.filter(|written| !written.trim().is_empty()) else {
+        return Ok(Duration::from_secs(SECONDS));
+    };
+    written.trim().parse().ok().filter(|&seconds| seconds > 0).map(Duration::from_secs).ok_or_else(|| {
+        let what =
+            format!("`{TIMEOUT}={written}` is no number of seconds; write a whole one from 1 on, such as {SECONDS}");
+        Error::Unsupported { device: DEVICE, what }
+    })
+}
+
+/// Returns the error of a rank that has waited in vain for `others`.
+fn waited(rank: u64, timeout: Duration, others: &str) -> Error {
+    let what = format!(
+        "waited {} s for {others}; all ranks make the same calls in the same order, and `{TIMEOUT}` sets how long they wait",
+        timeout.as_secs()
+    );
+    Error::Ranks { rank, what }
+}
+
+/// Returns the error of a rank that refused its batch.
+fn refused(rank: u64) -> Error {
+    Error::Ranks { rank, what: "refused its batch, so that no rank made the step".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_that_a_rank_waits() {
+        assert_eq!(timeout_of(None), Ok(Duration::from_secs(600)));
+        assert_eq!(timeout_of(Some("")), Ok(Duration::from_secs(600)));
+        assert_eq!(timeout_of(Some(" 5 ")), Ok(Duration::from_secs(5)));
+        for wrong in ["0", "-1", "1.5", "soon"] {
+            let error = timeout_of(Some(wrong)).unwrap_err().to_string();
+            let expected = format!(
+                "the CPU: `GPUMEM_RANKS_TIMEOUT={wrong}` is no number of seconds; write a whole one from 1 on, such as 600"
+            );
+            assert_eq!(error, expected);
+        }
+    }
+}
