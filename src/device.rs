@@ -3,6 +3,7 @@
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Fact, Fill, Inspected, Job, Runner};
+use gpumem_core::run::ranks::Ranks;
 use gpumem_core::train::optim::Optimizer;
 
 /// A device of any enabled kind, as [`default_device`] returns it.
@@ -52,6 +53,22 @@ pub fn default_device() -> Result<AnyDevice, Error> {
 #[cfg(not(feature = "cpu"))]
 pub fn default_device() -> Result<AnyDevice, Error> {
     gpumem_cuda::Cuda::new(0).map(AnyDevice::Cuda)
+}
+
+impl AnyDevice {
+    /// Returns the device of this process among `ranks`: that of [`default_device`] for one rank, and for several the CPU, since cards exchange
+    /// nothing with other ranks yet. Without the feature `cpu` it is the card, which refuses networks of several ranks.
+    ///
+    /// # Errors
+    /// As for [`default_device`] and `Cpu::on`.
+    pub fn on(ranks: &Ranks) -> Result<AnyDevice, Error> {
+        #[cfg(feature = "cpu")]
+        if !ranks.is_alone() {
+            return gpumem_cpu::Cpu::on(ranks).map(AnyDevice::Cpu);
+        }
+        let _ = ranks;
+        default_device()
+    }
 }
 
 /// Calls a method of the device, whichever kind it is.

@@ -343,11 +343,33 @@ fn one_rank_that_was_compiled_for_another_number() {
 }
 
 #[test]
+fn places_of_ranks_in_one_process() {
+    let places: Vec<Ranks> = Ranks::in_process(3).collect();
+    assert_eq!(places.iter().map(Ranks::rank).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(places[0].is_first() && !places[2].is_first() && places[1].count() == 3);
+    let batch: Vec<usize> = (0..12).collect();
+    assert_eq!(places[1].part(&batch), [4, 5, 6, 7]);
+    assert!(Cpu::on(&Ranks::ALONE).is_ok());
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn several_processes_need_mpi() {
+    let second = Ranks::in_process(2).last().unwrap();
+    assert_eq!(
+        Cpu::on(&second).unwrap_err().to_string(),
+        "the CPU: 2 ranks were started, and this program was built without MPI; build it with `--features mpi`, or run all ranks in one process \
+         with `Cpu::ranks(2)`"
+    );
+}
+
+#[test]
 fn devices_of_other_ranks() {
     let said = |error: Error| error.to_string();
     assert_eq!(
         said(Two::on(&Cpu::new()).unwrap_err()),
-        "the CPU: `Two` was compiled for 2 ranks; open a device for each with `Cpu::ranks(2)`, or build with `GPUMEM_RANKS=1`"
+        "the CPU: `Two` was compiled for 2 ranks; start them with `mpirun -np 2` and open `Cpu::on(&ranks)`, open a device for each with \
+         `Cpu::ranks(2)`, or build with `GPUMEM_RANKS=1`"
     );
     let device = &Cpu::ranks(3).unwrap()[0];
     assert_eq!(

@@ -103,8 +103,11 @@ pub use session::Session;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Job};
+use gpumem_core::run::ranks::Ranks;
 use ranks::Peers;
 use ranks::local::Hub;
+#[cfg(feature = "mpi")]
+use ranks::mpi::World;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -124,12 +127,37 @@ pub struct Cpu {
 /// The place of a device among ranks.
 #[derive(Clone, Debug)]
 struct Rank {
-    hub: Arc<Hub>,
-    number: usize,
-    /// The number of networks that it has loaded.
-    loaded: Arc<AtomicUsize>,
+    others: Others,
     /// True if exchanges take place when they are awaited, not when they start.
     is_late: bool,
+}
+
+/// The other ranks of a device.
+#[derive(Clone, Debug)]
+enum Others {
+    /// In threads of this process.
+    Threads {
+        hub: Arc<Hub>,
+        number: usize,
+        /// The number of networks that were loaded for training.
+        loaded: Arc<AtomicUsize>,
+    },
+    /// In processes of their own.
+    #[cfg(feature = "mpi")]
+    Processes(Arc<World>),
+}
+
+impl Others {
+    /// Returns the other ranks of the next network that is loaded for training.
+    fn join(&self) -> Result<Arc<dyn Peers>, Error> {
+        match self {
+            Others::Threads { hub, number, loaded } => {
+                Ok(Arc::new(hub.join(*number, loaded.fetch_add(1, Ordering::Relaxed))))
+            }
+            #[cfg(feature = "mpi")]
+            Others::Processes(world) => Ok(Arc::new(world.join()?)),
+        }
+    }
 }
 
 impl Cpu {
@@ -155,7 +183,7 @@ impl Cpu {
     }
 
     /// Returns a device for each of `count` ranks, which share the steps of a network with `ranks` in `TRAIN`. Each is used by a thread of its own,
-    /// has its part of the cores, and loads the same networks in the same order.
+    /// has its part of the cores, and loads the same networks for training in the same order. [`Ranks::in_process`] has their numbers.
     ///
     /// All ranks make the same calls in the same order: a step, a loss, a read of the training state. A rank that has an error, or whose network
     /// is dropped, ends the steps of all with [`Error::Ranks`]. `GPUMEM_RANKS_TIMEOUT` sets the seconds that a rank waits for the others: 600 if
@@ -171,10 +199,45 @@ impl Cpu {
         let threads = std::thread::available_parallelism().map_or(1, usize::from) / count;
         let hub = Arc::new(Hub::new(count, ranks::timeout()?));
         let rank = |number| {
-            let rank = Rank { hub: hub.clone(), number, loaded: Arc::default(), is_late: false };
-            Ok(Cpu { rank: Some(rank), ..Cpu::with_threads(threads.max(1))? })
+            let others = Others::Threads { hub: hub.clone(), number, loaded: Arc::default() };
+            Ok(Cpu { rank: Some(Rank { others, is_late: false }), ..Cpu::with_threads(threads.max(1))? })
         };
         (0..count).map(rank).collect()
+    }
+
+    /// Returns the device of this process among `ranks`, which a launcher started: `Cpu::on(&Ranks::from_environment()?)`. For one rank it is
+    /// [`Cpu::new`]. Several exchange messages of MPI, which needs the feature `mpi`.
+    ///
+    /// All ranks open it at the beginning, and make the same calls in the same order, as those of [`Cpu::ranks`] do. Each has its part of the
+    /// machine's cores, unless `RAYON_NUM_THREADS` is set. When the last device and the last network on it are dropped, a rank waits until all
+    /// ranks have come as far, as the end of a program of MPI does.
+    ///
+    /// # Errors
+    /// Several ranks without the feature `mpi`, an MPI that counts other ranks than the environment, or one that cannot be called from several
+    /// threads.
+    pub fn on(ranks: &Ranks) -> Result<Cpu, Error> {
+        if ranks.is_alone() {
+            return Ok(Cpu::new());
+        }
+        #[cfg(feature = "mpi")]
+        {
+            let others = Others::Processes(World::open(ranks)?);
+            let threads = std::thread::available_parallelism().map_or(1, usize::from) / ranks.local_count() as usize;
+            let device = match std::env::var_os("RAYON_NUM_THREADS") {
+                Some(_) => Cpu::new(),
+                None => Cpu::with_threads(threads.max(1))?,
+            };
+            Ok(Cpu { rank: Some(Rank { others, is_late: false }), ..device })
+        }
+        #[cfg(not(feature = "mpi"))]
+        {
+            let count = ranks.count();
+            let what = format!(
+                "{count} ranks were started, and this program was built without MPI; build it with `--features mpi`, or run all ranks in one \
+                 process with `Cpu::ranks({count})`"
+            );
+            Err(Error::Unsupported { device: DEVICE, what })
+        }
     }
 
     /// Lets exchanges between ranks take place when they are awaited, not when they start. The results are equal to the bit.
@@ -208,10 +271,9 @@ impl Device for Cpu {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
-        let group = self.rank.as_ref().map(|Rank { hub, number, loaded, is_late }| {
-            let peers: Arc<dyn Peers> = Arc::new(hub.join(*number, loaded.fetch_add(1, Ordering::Relaxed)));
-            (peers, *is_late)
-        });
+        // A network without training exchanges nothing, and one rank may load it alone.
+        let rank = self.rank.as_ref().filter(|_| job.train.is_some());
+        let group = rank.map(|Rank { others, is_late }| Ok((others.join()?, *is_late))).transpose()?;
         let peers = group.as_ref().map(|(peers, _)| peers.clone());
         // The other ranks need not wait for a network that is not loaded here.
         Session::new(job, self.pool.clone(), self.poison, group)

@@ -179,7 +179,8 @@ fn check_ranks(job: &Job, group: Option<&Group>) -> Result<(), Error> {
             format!("was compiled for one rank, and the device is one of {there}; write `ranks: {there}` in `TRAIN`")
         }
         (own, 1) => format!(
-            "was compiled for {own} ranks; open a device for each with `Cpu::ranks({own})`, or build with `GPUMEM_RANKS=1`"
+            "was compiled for {own} ranks; start them with `mpirun -np {own}` and open `Cpu::on(&ranks)`, open a device for each with \
+             `Cpu::ranks({own})`, or build with `GPUMEM_RANKS=1`"
         ),
         (own, there) => {
             format!("was compiled for {own} ranks, and there are {there}; build with `GPUMEM_RANKS={there}`")

@@ -1,6 +1,8 @@
 //! Ranks: sessions that share training steps, and the exchanges between them.
 
 pub(crate) mod local;
+#[cfg(feature = "mpi")]
+pub(crate) mod mpi;
 
 use crate::DEVICE;
 use gpumem_core::error::Error;
