@@ -4,11 +4,21 @@
 //! cargo run --release --example digits --features rtx3060
 //! cargo run --release --example digits --features cuda -- --device cuda
 //! ```
+//!
+//! On two ranks, which share each step, in processes of their own or in one:
+//!
+//! ```text
+//! GPUMEM_RANKS=2 cargo build --release --example digits --features mpi
+//! mpirun -np 2 target/release/examples/digits
+//! target/release/examples/digits --in-process
+//! ```
 
 mod shared;
+#[path = "shared/threads.rs"]
+mod threads;
 
 use gpumem::prelude::*;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shared::{Digit, shuffle};
 use std::error::Error;
 use std::process::ExitCode;
@@ -19,6 +29,7 @@ network! {
 
     const TRAIN: Train = Train {
         batch: 32,
+        ranks: 1,
         optimizer: AdamW { lr: 2e-3, weight_decay: 0.01 },
         loss: CrossEntropy,
         seed: 7,
@@ -33,33 +44,33 @@ network! {
     }
 }
 
+/// Samples of a step, on all ranks together and on each.
 const BATCH: usize = Digits::TRAIN.batch;
+const OWN_BATCH: usize = BATCH / Digits::TRAIN.ranks;
 const EPOCHS: usize = 12;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    shared::shown(run())
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    println!("{}", gpumem::report::table::<Digits>());
+    let ranks = Ranks::from_environment()?;
+    if ranks.is_first() {
+        println!("{}", gpumem::report::table::<Digits>());
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] | ["--device", "cpu"] => learn(&gpumem::Cpu::new()),
+        [] | ["--device", "cpu"] => learn(&ranks, &gpumem::Cpu::on(&ranks)?),
+        ["--in-process"] => threads::in_process(Digits::TRAIN.ranks, learn),
         #[cfg(feature = "cuda")]
-        ["--device", "cuda"] => learn(&gpumem::Cuda::new(0)?),
+        ["--device", "cuda"] => learn(&ranks, &gpumem::Cuda::new(0)?),
         #[cfg(not(feature = "cuda"))]
         ["--device", "cuda"] => Err("this was built without CUDA: add `--features cuda`".into()),
-        _ => Err("expected nothing, `--device cpu` or `--device cuda`".into()),
+        _ => Err("expected nothing, `--device cpu`, `--device cuda` or `--in-process`".into()),
     }
 }
 
-fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
+fn learn<D: gpumem::Device>(ranks: &Ranks, device: &D) -> Result<(), Box<dyn Error>> {
     let samples = shared::digits()?;
     let held_back = samples.len() / 5;
     let (test, train) = samples.split_at(held_back);
@@ -69,6 +80,10 @@ fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
 
     let style = ProgressStyle::with_template("{bar:40} epoch {msg}  {elapsed}")?;
     let bar = ProgressBar::new((EPOCHS * (train.len() / BATCH)) as u64).with_style(style);
+    if !ranks.is_first() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let mut loss = 0.0;
     for epoch in 0..EPOCHS {
         shuffle(&mut train, 2 + epoch as u64);
         // Half a cosine from the first learning rate to 0.
@@ -76,15 +91,24 @@ fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
         net.set_lr(2e-3 * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()))?;
         let mut sum = 0.0;
         for batch in train.chunks_exact(BATCH) {
-            sum += net.train_step(&images(batch), &labels(batch))?;
+            let own = ranks.part(batch);
+            sum += net.train_step(&images(own), &labels(own))?;
             bar.inc(1);
         }
-        bar.set_message(format!("{:>2} of {EPOCHS}, loss {:.4}", epoch + 1, sum / (train.len() / BATCH) as f32));
+        loss = sum / (train.len() / BATCH) as f32;
+        bar.set_message(format!("{:>2} of {EPOCHS}, loss {loss:.4}", epoch + 1));
     }
     bar.finish();
+    // All ranks have the same parameters, and passes without a step exchange nothing.
+    if !ranks.is_first() {
+        return Ok(());
+    }
+    if !ranks.is_alone() {
+        println!("{} ranks, loss of the last epoch {loss}", ranks.count());
+    }
 
     let mut confusion = [[0u32; 10]; 10];
-    for batch in test.chunks(BATCH) {
+    for batch in test.chunks(OWN_BATCH) {
         let logits = net.forward(&images(batch))?;
         for ((_, label), logits) in batch.iter().zip(logits.samples()) {
             let predicted = (0..10).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0);

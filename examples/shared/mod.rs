@@ -8,7 +8,12 @@ use std::process::ExitCode;
 
 /// Runs an example on the card, where there is one, or else on the processor, and shows what went wrong.
 pub fn on_the_best_device(run: impl FnOnce(&gpumem::AnyDevice) -> Result<(), Box<dyn Error>>) -> ExitCode {
-    match gpumem::default_device().map_err(Into::into).and_then(|device| run(&device)) {
+    shown(gpumem::default_device().map_err(Into::into).and_then(|device| run(&device)))
+}
+
+/// Shows what went wrong, if anything did.
+pub fn shown(result: Result<(), Box<dyn Error>>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
