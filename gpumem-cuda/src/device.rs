@@ -5,14 +5,16 @@ use crate::compile::cache::Cache;
 use crate::compile::target;
 use crate::context::{bind, lower_limits};
 use crate::error::failure;
+use crate::libraries::nccl::{self, Communicator, Rank};
 use crate::libraries::nvml::Nvml;
 use crate::libraries::preflight;
 use crate::memory_log::{ContextBytes, Meter, Records, Stages, network};
-use crate::session::Session;
+use crate::session::{Session, check_ranks, digest, ranks_of};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, result};
 use gpumem_core::error::{Beside, Error};
 use gpumem_core::run::device::{Device, Job};
+use gpumem_core::train::ranks::Ranks;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +26,15 @@ pub struct Cuda {
     pub(crate) card: Card,
     /// Bytes that the context took; `None` if they could not be measured.
     pub(crate) context: Option<ContextBytes>,
+    /// The other ranks; `None` if there are none.
+    ranks: Option<Arc<Membership>>,
+}
+
+/// A rank, and its communicator from the first network on that is trained.
+#[derive(Debug)]
+struct Membership {
+    rank: Rank,
+    communicator: Mutex<Option<Arc<Communicator>>>,
 }
 
 /// The fewest bytes that a context takes.
@@ -76,11 +87,67 @@ impl Cuda {
             is_new,
             taken,
         };
-        let cuda = Cuda { card, context: bytes };
+        let cuda = Cuda { card, context: bytes, ranks: None };
         if let (Some(bytes), true) = (bytes, cuda.card.is_new.load(Ordering::Relaxed)) {
             Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
         }
         Ok(cuda)
+    }
+
+    /// Returns this card as that of one of several ranks, which share the training steps of networks with `ranks` in `TRAIN`. Each rank is a process
+    /// with a card of its own. All ranks load the same networks and make the same calls, in the same order.
+    ///
+    /// They meet when the first network is loaded that is trained. From then on, a rank waits for the others at most `GPUMEM_RANKS_TIMEOUT` seconds,
+    /// 600 without it, and then returns [`Error::Ranks`]. Start the processes with a launcher, such as `torchrun`, which ends all of them if one ends.
+    ///
+    /// ```no_run
+    /// # fn id_of_rank_0() -> gpumem_cuda::RankId { gpumem_cuda::RankId::from_bytes([0; 128]) }
+    /// use gpumem_cuda::{Cuda, Rank};
+    ///
+    /// // Rank 0 makes the id with `RankId::new()` and sends it to the others. With `NCCL_COMM_ID=host:port`, each makes the same one.
+    /// let card = Cuda::new(1)?.on_rank(Rank { number: 1, count: 2, id: id_of_rank_0() })?;
+    /// # Ok::<(), gpumem_core::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Library`] if NCCL is missing, which says how to install it; [`Error::Unsupported`] if the number is not below the count.
+    pub fn on_rank(self, rank: Rank) -> Result<Cuda, Error> {
+        let Rank { number, count, .. } = rank;
+        if number >= count || count > Ranks::MOST {
+            let most = Ranks::MOST;
+            let what = format!("there is no rank {number} of {count}; count ranks from 0, up to {most} of them");
+            return Err(Error::Unsupported { device: "CUDA", what });
+        }
+        if count == 1 {
+            return Ok(Cuda { ranks: None, ..self });
+        }
+        nccl::functions()?;
+        Ok(Cuda { ranks: Some(Arc::new(Membership { rank, communicator: Mutex::default() })), ..self })
+    }
+
+    /// Returns the communicator of a job that is trained; `None` without other ranks.
+    fn communicator(&self, job: &Job) -> Result<Option<Arc<Communicator>>, Error> {
+        let Some(Membership { rank, communicator }) = self.ranks.as_deref().filter(|_| job.train.is_some()) else {
+            return Ok(None);
+        };
+        let channels = ranks_of(job).channels;
+        let mut made = communicator.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*made {
+            if channels < made.channels() {
+                let what = format!(
+                    "`{}` has `channels: {channels}`, and a network with {} was loaded before; load them in the other order, or give them equal ones",
+                    job.name,
+                    made.channels()
+                );
+                return Err(Error::Unsupported { device: "CUDA", what });
+            }
+            return Ok(Some(made.clone()));
+        }
+        let (before, _) = self.memory()?;
+        let new = Communicator::new(&self.card.context, *rank, channels, job.deterministic)?;
+        let (after, _) = self.memory()?;
+        new.taken(before.saturating_sub(after))?;
+        Ok(Some(made.insert(Arc::new(new)).clone()))
     }
 
     /// Returns this card with matrix products by cuBLASLt, the default, or by gpumem's own kernels, to compare the two.
@@ -150,6 +217,26 @@ impl Cuda {
     /// Loads a network. Also returns the bytes that it took, if it is the first network of this process and no other process used the card
     /// meanwhile.
     pub(crate) fn load_measured(&self, job: Job) -> Result<(Session, Option<Stages>), Error> {
+        check_ranks(&job, self.ranks.as_ref().map_or(1, |ranks| ranks.rank.count))?;
+        let Some(group) = self.communicator(&job)? else { return self.load_alone(job) };
+        // The library's memory would be taken for that of the network, so nothing is recorded.
+        self.card.is_new.store(false, Ordering::Relaxed);
+        group.watched(|| {
+            group.same(
+                &digest(&job),
+                "has another network than rank 0, or other settings; start all ranks with one program",
+            )?;
+            let communication = ranks_of(&job).communication(self.row()?);
+            let beside = beside(None, job.reserve, self.context.map(|context| context.bytes), 0);
+            group
+                .agree(self.has_room(job.arena.saturating_add(communication), beside), "has too little free memory")?;
+            let mut meter = Meter::start(&self.card)?;
+            Ok((Session::new(&self.card, job, &mut meter, Some((group.clone(), communication)))?, None))
+        })
+    }
+
+    /// Loads a network without other ranks.
+    fn load_alone(&self, job: Job) -> Result<(Session, Option<Stages>), Error> {
         let records = Records::of(&self.card)?;
         let (name, arena) = (network(&job, &self.card), job.arena);
         let record = records.get();
@@ -163,7 +250,7 @@ impl Cuda {
         // The libraries load once for the first network; later networks would seem to take less.
         let is_first = self.card.is_new.swap(false, Ordering::Relaxed);
         let mut meter = Meter::start(&self.card)?;
-        match Session::new(&self.card, job, &mut meter) {
+        match Session::new(&self.card, job, &mut meter, None) {
             Ok(session) => {
                 let stages = if is_first { meter.stages(arena) } else { None };
                 if let Some(stages) = stages {

@@ -38,14 +38,15 @@ pub mod warning;
 pub use calibrate::probe;
 pub use calibrate::{Calibration, calibrate};
 pub use calls::{
-    Argument, Attention, Call, Convolution, Kernel, Launch, Passage, Product, Recurrence, SOURCES, attention,
-    convolution, host_copy, launch, product, recurrence,
+    Argument, Attention, Call, Convolution, Exchange, Kernel, Launch, Passage, Product, Recurrence, SOURCES, attention,
+    convolution, exchange, host_copy, launch, product, recurrence,
 };
 pub use compile::{cache, progress};
 pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 #[doc(hidden)]
 pub use libraries::cudnn::recurrence::{absent_pieces, absent_sizes};
+pub use libraries::nccl::{Rank, RankId};
 pub use libraries::preflight;
 pub use memory_log::Stages;
 #[doc(hidden)]

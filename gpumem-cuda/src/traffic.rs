@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention, recurrence};
+use crate::calls::{Argument, Attention, Call, Convolution, Exchange, Kernel, Product, SOURCES, attention, recurrence};
 use crate::operations::LaunchContext;
 use crate::program_calls::{OperationCalls, steps};
 use gpumem_core::Format;
@@ -44,7 +44,7 @@ impl Counted {
         self.reads.iter().chain(&self.writes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Returns the kind of launch: `kernel`, `product`, `convolution`, `attention`, `recurrence` or `copy`.
+    /// Returns the kind of launch: `kernel`, `product`, `convolution`, `attention`, `recurrence`, `copy` or `exchange`.
     pub fn kind(&self) -> &'static str {
         match &self.call {
             Call::Kernel(launch) if launch.kernel.file == "attention.cu" => "attention",
@@ -54,6 +54,7 @@ impl Counted {
             Call::Attention(_) => "attention",
             Call::Recurrence(_) => "recurrence",
             Call::Passage(_) => "copy",
+            Call::Exchange(_) => "exchange",
         }
     }
 }
@@ -323,6 +324,9 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all
         }
         Call::Passage(passage) => passage.copies().iter().map(|copy| (copy.arena, !passage.arrives())).collect(),
+        Call::Exchange(Exchange::Start(all)) => all.iter().map(|it| (it.sent.tensor, true)).collect(),
+        // What is received is there after the wait.
+        Call::Exchange(Exchange::Wait(received)) => received.iter().map(|&tensor| (tensor, false)).collect(),
         Call::Attention(attention) => {
             let Attention { pass, x, y, logs, workspace, .. } = attention;
             let is_backward = *pass != attention::Pass::Forward;
@@ -384,7 +388,7 @@ fn library_flops(call: &Call) -> Option<u64> {
     let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
     match call {
         // They are the rest of the operation's.
-        Call::Kernel(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Kernel(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) | Call::Exchange(_) => None,
         Call::Product(product) => {
             let times = product.batch.map_or(1, |batch| batch.count);
             Some(count(&[product.m, product.n, product.k, times]))
@@ -403,7 +407,7 @@ fn multiplies(call: &Call) -> bool {
     match call {
         Call::Kernel(launch) => !adds_up(launch.kernel.entry),
         Call::Attention(_) | Call::Recurrence(_) => true,
-        Call::Product(_) | Call::Convolution(_) | Call::Passage(_) => false,
+        Call::Product(_) | Call::Convolution(_) | Call::Passage(_) | Call::Exchange(_) => false,
     }
 }
 

@@ -110,7 +110,12 @@ fn line<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut Strin
             Call::Kernel(kernel) if kernel.kernel.file.starts_with("convolution") && launch.flops > 0 => {
                 own.insert(launch.path);
             }
-            Call::Kernel(_) | Call::Product(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => {}
+            Call::Kernel(_)
+            | Call::Product(_)
+            | Call::Attention(_)
+            | Call::Recurrence(_)
+            | Call::Passage(_)
+            | Call::Exchange(_) => {}
         }
     }
     let (mut served, mut fastest, mut most, mut missed) = (0, 0, 0, Vec::new());

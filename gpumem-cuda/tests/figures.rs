@@ -163,6 +163,7 @@ fn launches_text(placed: &Placed, case: &Case, batch: u64, precision: Precision)
     let mut text = String::new();
     for (libraries, capability) in [(false, (8, 0)), (true, (9, 0))] {
         let setting = LaunchContext {
+            rank: 0,
             batch,
             precision,
             optimizer: case.optimizer,

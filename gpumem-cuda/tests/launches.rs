@@ -19,7 +19,12 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/launches.
 fn compiled(all: &[Counted]) -> usize {
     let file = |launch: &Counted| match &launch.call {
         Call::Kernel(Launch { kernel, .. }) => Some((kernel.file, kernel.constants.clone())),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Product(_)
+        | Call::Convolution(_)
+        | Call::Attention(_)
+        | Call::Recurrence(_)
+        | Call::Passage(_)
+        | Call::Exchange(_) => None,
     };
     all.iter().filter_map(file).collect::<BTreeSet<_>>().len()
 }

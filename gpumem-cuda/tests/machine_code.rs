@@ -333,6 +333,7 @@ fn has_compiler() -> bool {
 /// What the project's own kernels depend on, for a card of this compute capability.
 fn own(batch: u64, precision: Precision, capability: (i32, i32)) -> LaunchContext {
     LaunchContext {
+        rank: 0,
         batch,
         precision,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

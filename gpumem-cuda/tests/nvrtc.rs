@@ -337,6 +337,7 @@ fn kernels_of_users_compile() {
     for (precision, capability) in [(Precision::F32, (8, 0)), (Precision::Bf16, (9, 0)), (Precision::F16, (7, 5))] {
         let placed = place(&graphs::plan(&program, 3, precision)).unwrap();
         let setting = LaunchContext {
+            rank: 0,
             batch: 3,
             precision,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),

@@ -10,7 +10,7 @@ use gpumem_core::operation::Operations;
 use gpumem_core::program::Program;
 use gpumem_core::run::device::{Device, Job};
 use gpumem_core::train::optim::{Optimizer, Sgd};
-use gpumem_cuda::{Cuda, preflight};
+use gpumem_cuda::{Cuda, RankId, preflight};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,6 +154,10 @@ fn second_process() {
             Ok(card) => say(format!("{} {:?}", card.name().unwrap(), card.context_bytes())),
             Err(error) => say(error),
         },
+        Ok("ranks") => match RankId::new() {
+            Ok(id) => say(format!("{}", id.bytes()[127])),
+            Err(error) => say(error),
+        },
         Ok("load") => {
             let card = Cuda::new(0).unwrap();
             // Opened a second time, the context is there already: what it took is known all the same.
@@ -250,6 +254,27 @@ fn a_cudnn_that_lacks_a_function_is_not_used() {
     let what = "libcudnn.so.9, which has no function cudnnConvolutionBiasActivationForward, was found; install";
     machine.says("list", &[what]);
     assert_eq!(machine.prints("check"), "complete", "it is optional");
+}
+
+#[test]
+fn nccl_is_found_in_wheels() {
+    let Some(machine) = Machine::new("ranks") else { return };
+    let machine = machine.complete();
+    machine.says(
+        "ranks",
+        &["NCCL (libnccl) 2.22 or newer is needed, but there is none", "the package nvidia-nccl-cu13 with pip"],
+    );
+    assert_eq!(machine.prints("check"), "complete", "one card needs none");
+    let machine = machine.library("lib", "libnccl.so.2", &["EXCHANGES", "VERSION=22105"]);
+    machine.says("ranks", &["but version 2.21 (libnccl.so.2) was found; install the package nvidia-nccl-cu13"]);
+    let machine = machine.library("lib", "libnccl.so.2", &["EXCHANGES", "VERSION=23203", "LACKING"]);
+    machine.says("ranks", &["libnccl.so.2, which has no function ncclGroupEnd, was found; install"]);
+    let environment = machine.root.join("venv").display().to_string();
+    let site = "venv/lib/python3.11/site-packages/nvidia/nccl/lib";
+    let machine =
+        machine.with("VIRTUAL_ENV", environment).library(site, "libnccl.so.2", &["EXCHANGES", "VERSION=22203"]);
+    assert_eq!(machine.prints("ranks"), "7");
+    machine.says("list", &["NCCL (libnccl): 2.22 at ", "site-packages/nvidia/nccl/lib/libnccl.so.2"]);
 }
 
 #[test]

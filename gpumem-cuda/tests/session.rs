@@ -36,6 +36,8 @@ mod passes;
 mod products;
 #[path = "session/profile.rs"]
 mod profile;
+#[path = "session/ranks.rs"]
+mod ranks;
 #[path = "session/recurrences.rs"]
 mod recurrences;
 #[path = "session/rules.rs"]
@@ -156,7 +158,7 @@ fn job_of_programs(
     serving: Option<u64>,
 ) -> Job {
     // Of a batch that is split, so many samples are a part.
-    let compiled = |program: &Program, batch| plan(program, batch * program.descent.micro_batches, precision);
+    let compiled = |program: &Program, batch| plan(program, batch * program.descent.parts(), precision);
     let (train, infer) = (compiled(step, BATCH), compiled(pass, BATCH));
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
     let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());

@@ -10,6 +10,13 @@
 // Elements of a thread, and of a block; most tensors of a launch with fewer numbers.
 constexpr u32 FOUR = 4, BLOCK = 1024, FEW = 24;
 
+// Bytes in which offsets of tensors are counted. A rank's shard of a tensor begins at a multiple of 128 bytes, a tensor at one of 256.
+#ifdef SHARDED
+constexpr u64 UNIT = 128;
+#else
+constexpr u64 UNIT = 256;
+#endif
+
 // `LIMIT` is even.
 template <u32 LIMIT> struct Tensors {
     // Number of tensors, and a number for all of them.

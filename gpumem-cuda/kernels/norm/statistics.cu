@@ -5,7 +5,7 @@
 //
 // FIELDS, MOST  see multi_tensor.cuh. A launch has for each tensor, after its first block: the offsets of it and its copy from the pointers of those names,
 //               in units of 256 bytes
-// SPLIT         given if a batch is split into micro-batches, of which only the first saves
+// SPLIT         given if a batch is split into micro-batches, of which only the first saves. On several ranks, the micro-batches of each
 #include "base.cuh"
 #include "real.cuh"
 #include "multi_tensor.cuh"
@@ -20,7 +20,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void copy(const float *fr
 
 static __device__ __forceinline__ bool is_saved(const u32 *state) {
 #ifdef SPLIT
-    return state[STATE_PART] == 0;
+    return SPLIT == 1 ? state[STATE_PART] == 0 : state[STATE_PART] % SPLIT == 0;
 #else
     return true;
 #endif

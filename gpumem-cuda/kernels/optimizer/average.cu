@@ -4,7 +4,7 @@
 // WARMUP        given if early averages forget faster
 // MIXED         1 if there are f32 master copies
 // FIELDS, MOST  see multi_tensor.cuh. A launch has for each parameter, after its first block: the offsets of the parameter, its average and, if MIXED, its
-//               master copy from the pointers of those names, in units of 256 bytes; NONE without a copy. The bit is set if its elements are f32
+//               master copy from the pointers of those names, in units of UNIT bytes; NONE without a copy. The bit is set if its elements are f32
 //               rather than REAL
 //
 // The first average is the parameter itself.
@@ -31,13 +31,13 @@ static __device__ __forceinline__ void go_on(const char *weights, const char *ma
     if (state[STATE_OVERFLOW] != 0 || (steps_before(state) + 1) % EVERY != 0) return;
     const Part part = part_of_thread(tensors);
     if (part.many == 0) return;
-    const char *w = weights + tensors.words[1][part.tensor] * 256ull;
-    float *average = (float *)(averages + tensors.words[2][part.tensor] * 256ull) + part.first;
+    const char *w = weights + tensors.words[1][part.tensor] * UNIT;
+    float *average = (float *)(averages + tensors.words[2][part.tensor] * UNIT) + part.first;
     float parameters[FOUR], values[FOUR];
 #if MIXED
     const u32 master_at = tensors.words[3][part.tensor];
     if (master_at != NONE) {
-        load((const float *)(masters + master_at * 256ull) + part.first, part.many, parameters);
+        load((const float *)(masters + master_at * UNIT) + part.first, part.many, parameters);
     } else
 #endif
     if (tensors.half(part.tensor) >= BLOCK) {

@@ -1,6 +1,6 @@
 // Checks that gradients are finite: of one parameter, or of many in one launch.
 //
-// FIELDS, MOST  see multi_tensor.cuh. A launch has for each gradient, after its first block: its offset from the pointer, in units of 256 bytes. The bit is
+// FIELDS, MOST  see multi_tensor.cuh. A launch has for each gradient, after its first block: its offset from the pointer, in units of UNIT bytes. The bit is
 //               set if its elements are f32 rather than REAL
 //
 // If one is not finite, sets a word of the state, which updates and the end of the step read.
@@ -12,7 +12,7 @@ template <u32 LIMIT>
 static __device__ __forceinline__ void look(const char *gradients, u32 *state, const Tensors<LIMIT> &tensors) {
     const Part part = part_of_thread(tensors);
     if (part.many == 0) return;
-    const char *from = gradients + tensors.words[1][part.tensor] * 256ull;
+    const char *from = gradients + tensors.words[1][part.tensor] * UNIT;
     float values[FOUR];
     if (tensors.half(part.tensor) >= BLOCK) {
         load((const float *)from + part.first, part.many, values);

@@ -15,7 +15,7 @@
 //              weight decay, as the bits of two f32
 // LOG_BETAS    given if the two decay rates of the rule belong to a group: their logarithms, from which 1 - beta^t is computed here
 // FIELDS, MOST see multi_tensor.cuh. A launch has for each parameter, after its first block, the offsets of its weights, gradients, master copy (with
-//              MIXED), first, second and third state from the pointers of those names, in units of 256 bytes, as far as they exist; NONE for a
+//              MIXED), first, second and third state from the pointers of those names, in units of UNIT bytes, as far as they exist; NONE for a
 //              missing master copy. Its number for all is 1 if it ends the step
 //
 // The learning rate, the step and numbers that depend on it are read from the state, so that a captured step can be replayed with other values.
@@ -212,8 +212,8 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     if (is_skipped || part.many == 0) return;
     constexpr u32 KEPT = STATES;
 #endif
-    char *w = weights + tensors.words[1][p] * 256ull;
-    const char *dw = gradients + tensors.words[2][p] * 256ull;
+    char *w = weights + tensors.words[1][p] * UNIT;
+    const char *dw = gradients + tensors.words[2][p] * UNIT;
 #ifdef GROUPS
     constexpr u32 OF_STATES = FIELDS - 2 - KEPT;
     step.lr *= from_bits(tensors.words[FIELDS - 2][p]);
@@ -223,17 +223,17 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
 #endif
     Moment *first = nullptr, *second = nullptr, *third = nullptr;
 #if STATES > 0
-    first = (Moment *)(firsts + tensors.words[OF_STATES][p] * 256ull);
+    first = (Moment *)(firsts + tensors.words[OF_STATES][p] * UNIT);
 #endif
 #if STATES > 1
-    second = (Moment *)(seconds + tensors.words[OF_STATES + 1][p] * 256ull);
+    second = (Moment *)(seconds + tensors.words[OF_STATES + 1][p] * UNIT);
 #endif
 #if STATES > 2
-    third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * 256ull);
+    third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * UNIT);
 #endif
 #ifdef CODES
-    const Coded states[2] = {{(u8 *)first, (float *)(first_scales + tensors.words[OF_STATES + 2][p] * 256ull)},
-                             {(u8 *)second, (float *)(second_scales + tensors.words[OF_STATES + 3][p] * 256ull)}};
+    const Coded states[2] = {{(u8 *)first, (float *)(first_scales + tensors.words[OF_STATES + 2][p] * UNIT)},
+                             {(u8 *)second, (float *)(second_scales + tensors.words[OF_STATES + 3][p] * UNIT)}};
 #ifdef TURNED
     const u32 channels = tensors.words[OF_STATES + 4][p], taps = tensors.words[OF_STATES + 5][p];
 #else
@@ -252,7 +252,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
         change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second, third);
         return;
     }
-    float *master = (float *)(masters + master_at * 256ull);
+    float *master = (float *)(masters + master_at * UNIT);
 #else
     float *master = nullptr;
 #endif

@@ -5,6 +5,7 @@ use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::TensorId;
+use gpumem_core::train::ranks::Sharding;
 use std::sync::Arc;
 
 /// Returns the name that kernels have for a format: the value of constants such as `REAL`.
@@ -103,8 +104,10 @@ pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
     }
     let own = id.wrapping_sub(count);
     let master = placed.masters.get(own).copied().flatten().ok_or(Error::Damaged("an argument is no tensor"))?;
-    // A master copy has the tensor's number of elements, with four bytes each.
-    let bytes = placed.program.tensors[own].elements(1).and_then(|elements| elements.checked_mul(4));
+    // A master copy has the elements that the rank updates, with four bytes each.
+    let tensor = &placed.program.tensors[own];
+    let elements = if tensor.sharding == Sharding::Replicated { tensor.elements(1) } else { tensor.own_shard() };
+    let bytes = elements.and_then(|elements| elements.checked_mul(4));
     Ok((master, bytes.unwrap_or(u64::MAX)))
 }
 

@@ -8,9 +8,11 @@
 //! | [`attention`] | attention, in cuDNN's terms |
 //! | [`recurrence`] | a recurrent layer, in cuDNN's terms |
 //! | [`host_copy`] | copies between host memory and the arena |
+//! | [`exchange`] | exchanges between ranks, in NCCL's terms |
 
 pub mod attention;
 pub mod convolution;
+pub mod exchange;
 pub(crate) mod formulas;
 pub mod host_copy;
 pub mod launch;
@@ -21,6 +23,7 @@ mod sources;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
+pub use exchange::Exchange;
 pub use host_copy::Passage;
 pub(crate) use launch::TOGETHER;
 pub use launch::{Argument, Kernel, Launch, place, second_half, type_name};
@@ -44,6 +47,8 @@ pub enum Call {
     Recurrence(Recurrence),
     /// Copies between host memory and the arena.
     Passage(Passage),
+    /// An exchange with other ranks by NCCL.
+    Exchange(Exchange),
 }
 
 impl From<Launch> for Call {

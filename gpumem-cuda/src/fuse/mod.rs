@@ -112,7 +112,7 @@ fn takes_layouts(placed: &Placed, operation: &Operation) -> bool {
 /// True if the libraries have algorithms for all library calls among `calls`.
 pub(crate) fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
     for call in calls {
-        if !matches!(call, Call::Kernel(_) | Call::Passage(_)) && !can(call)? {
+        if !matches!(call, Call::Kernel(_) | Call::Passage(_) | Call::Exchange(_)) && !can(call)? {
             return Ok(false);
         }
     }

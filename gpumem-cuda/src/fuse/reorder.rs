@@ -101,13 +101,13 @@ struct Touched {
 }
 
 impl Touched {
-    /// Returns every tensor that the operations touch, needed or not. An operation that waits for a copy counts as its writer: until then the copy
-    /// may be running.
+    /// Returns every tensor that the operations touch, needed or not. An operation that waits for a copy or an exchange counts as its writer:
+    /// until then it may be running.
     fn by(placed: &Placed, step: &OperationCalls) -> Touched {
         let mut touched = Touched { reads: Vec::new(), writes: Vec::new() };
         for index in step.operations() {
             let Operation { action, reads, writes, .. } = &placed.program.operations[index];
-            if matches!(action, Action::Park(Leg::Left | Leg::Returned) | Action::Settle) {
+            if matches!(action, Action::Park(Leg::Left | Leg::Returned) | Action::Settle | Action::EndExchange(_)) {
                 touched.writes.extend(reads.iter().map(|operand| operand.tensor));
             }
             let fresh = reads.iter().map(|operand| operand.tensor).filter(|id| !touched.writes.contains(id));

@@ -27,6 +27,8 @@ impl fmt::Display for Version {
 pub(crate) struct Kind {
     /// Stems of its file names, which are `lib{stem}.so` with a number.
     pub stems: &'static [&'static str],
+    /// Names under which the loader is asked for it, in order. If there are none, they are those that cudarc tries.
+    pub names: &'static [&'static str],
     /// Stems of the libraries in its folder that it opens by name: the loader does not look into that folder for them.
     pub companions: &'static [&'static str],
     /// The oldest accepted version.
@@ -42,9 +44,11 @@ impl Kind {
         version.number >= self.oldest && driver.is_none_or(|driver| version.cuda <= driver)
     }
 
-    /// Returns the names that cudarc tries, in its order.
+    /// Returns the names under which the loader is asked for it, in order.
     fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.stems.iter().flat_map(|stem| cudarc::get_lib_name_candidates(stem))
+        let stems = if self.names.is_empty() { self.stems } else { &[] };
+        let candidates = stems.iter().flat_map(|stem| cudarc::get_lib_name_candidates(stem));
+        self.names.iter().map(ToString::to_string).chain(candidates)
     }
 }
 
@@ -218,6 +222,7 @@ mod tests {
 
     const KIND: Kind = Kind {
         stems: &["gpumemfake"],
+        names: &[],
         companions: &[],
         oldest: (12, 2),
         by_name: false,
@@ -269,6 +274,13 @@ mod tests {
             .flat_map(|version| ["site-packages", "dist-packages"].map(|name| root.join(version).join(name)));
         assert_eq!(found, names.collect::<Vec<_>>());
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn the_loader_is_asked_for_the_names_of_a_library() {
+        let own = Kind { names: &["libgpumemfake.so.2"], ..KIND };
+        assert_eq!(own.names().collect::<Vec<String>>(), ["libgpumemfake.so.2"]);
+        assert!(KIND.names().any(|name| name.contains("gpumemfake")));
     }
 
     #[test]

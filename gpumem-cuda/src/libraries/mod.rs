@@ -6,8 +6,9 @@
 //! | [`preflight`] | checks that the libraries are installed, before any is called |
 //! | `driver` | functions of the driver that are called directly |
 //! | `nvrtc`, `nvml` | the compiler, and the processes that hold memory of a card; their functions are looked up by name |
+//! | `nccl` | exchanges between ranks; its functions are looked up by name |
 //! | `cublaslt`, `cudnn` | matrix products; convolutions, attention and recurrent layers |
-//! | `plans`, `race`, `owned` | shared by both: calls prepared once for a program, autotuning, and types that own what a library makes |
+//! | `autotune`, `handle`, `plan_cache` | shared by those two: calls prepared once for a program, autotuning, and types that own what a library makes |
 
 #[macro_use]
 mod handle;
@@ -17,6 +18,7 @@ pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 pub(crate) mod driver;
 mod find;
+pub(crate) mod nccl;
 pub(crate) mod nvml;
 pub(crate) mod nvrtc;
 pub(crate) mod plan_cache;

@@ -10,9 +10,11 @@
 //! | NVRTC | kernels |
 //! | cuBLASLt | matrix products |
 //! | cuDNN | faster convolutions; without it gpumem's own kernels compute them |
+//! | NCCL | training steps that several ranks share |
 
 use super::cudnn::functions::FUNCTIONS;
 use super::find::{Found, Kind, Places, Version, find};
+use super::nccl::functions as exchanges;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::CUresult;
 use gpumem_core::error::Error;
@@ -33,7 +35,14 @@ struct Entry {
 static DRIVER: Entry = Entry {
     name: "the NVIDIA driver (libcuda) with CUDA",
     required: true,
-    kind: Kind { stems: &["cuda", "nvcuda"], companions: &[], oldest: (12, 2), by_name: true, version: driver_version },
+    kind: Kind {
+        stems: &["cuda", "nvcuda"],
+        names: &[],
+        companions: &[],
+        oldest: (12, 2),
+        by_name: true,
+        version: driver_version,
+    },
     packages: ["an NVIDIA driver, version 535 or newer (Debian: nvidia-driver; in a container: nvidia-container-toolkit)";
         2],
     found: OnceLock::new(),
@@ -44,6 +53,7 @@ static COMPILER: Entry = Entry {
     required: true,
     kind: Kind {
         stems: &["nvrtc"],
+        names: &[],
         companions: &["nvrtc-builtins"],
         oldest: (12, 2),
         by_name: false,
@@ -60,7 +70,14 @@ static COMPILER: Entry = Entry {
 static PRODUCTS: Entry = Entry {
     name: "cuBLASLt (libcublasLt)",
     required: true,
-    kind: Kind { stems: &["cublasLt"], companions: &[], oldest: (12, 2), by_name: true, version: products_version },
+    kind: Kind {
+        stems: &["cublasLt"],
+        names: &[],
+        companions: &[],
+        oldest: (12, 2),
+        by_name: true,
+        version: products_version,
+    },
     packages: [
         "the package nvidia-cublas-cu12 with pip, or libcublas-12-9 of the CUDA toolkit",
         "the package nvidia-cublas with pip (nvidia-cublas-cu12 for a driver of CUDA 12), or libcublas-13-0 of the CUDA \
@@ -72,11 +89,37 @@ static PRODUCTS: Entry = Entry {
 static CONVOLUTIONS: Entry = Entry {
     name: "cuDNN (libcudnn)",
     required: false,
-    kind: Kind { stems: &["cudnn"], companions: &[], oldest: (9, 0), by_name: true, version: convolutions_version },
+    kind: Kind {
+        stems: &["cudnn"],
+        names: &[],
+        companions: &[],
+        oldest: (9, 0),
+        by_name: true,
+        version: convolutions_version,
+    },
     packages: [
         "the package nvidia-cudnn-cu12 with pip, or libcudnn9-cuda-12 of NVIDIA's repository",
         "the package nvidia-cudnn-cu13 with pip (nvidia-cudnn-cu12 for a driver of CUDA 12), or libcudnn9-cuda-13 of \
          NVIDIA's repository",
+    ],
+    found: OnceLock::new(),
+};
+
+static EXCHANGES: Entry = Entry {
+    name: "NCCL (libnccl)",
+    required: false,
+    kind: Kind {
+        stems: &["nccl"],
+        // Wheels and Debian's package have the first name only.
+        names: &["libnccl.so.2", "libnccl.so"],
+        companions: &[],
+        oldest: exchanges::OLDEST,
+        by_name: false,
+        version: exchanges_version,
+    },
+    packages: [
+        "the package nvidia-nccl-cu12 with pip, or libnccl2 of NVIDIA's repository",
+        "the package nvidia-nccl-cu13 with pip (nvidia-nccl-cu12 for a driver of CUDA 12), or libnccl2 of NVIDIA's repository",
     ],
     found: OnceLock::new(),
 };
@@ -110,7 +153,7 @@ pub fn check() -> Result<(), Error> {
 
 /// Returns the state of all libraries, including optional ones.
 pub fn libraries() -> Vec<Status> {
-    let all = [&DRIVER, &COMPILER, &PRODUCTS, &CONVOLUTIONS];
+    let all = [&DRIVER, &COMPILER, &PRODUCTS, &CONVOLUTIONS, &EXCHANGES];
     let status = |entry: &&'static Entry| {
         let found = entry.open().map(|found| (text(found.version.number), found.place.clone()));
         Status { name: entry.name, required: entry.required, found }
@@ -163,6 +206,16 @@ pub(crate) fn open_driver() -> Result<&'static Library, Error> {
 /// Opens NVRTC, and returns it with its version.
 pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
     COMPILER.open().map(|found| (&found.library, found.version.number))
+}
+
+/// Opens NCCL, and returns it with its version.
+pub(crate) fn open_exchanges() -> Result<(&'static Library, (i32, i32)), Error> {
+    EXCHANGES.open().map(|found| (&found.library, found.version.number))
+}
+
+/// Returns the error that NCCL lacks a function that its version should have.
+pub(crate) fn damaged_exchanges(what: &str) -> Error {
+    EXCHANGES.error(Some(format!("one that {what}")))
 }
 
 /// Returns the error that NVRTC lacks a function that its version should have.
@@ -279,11 +332,29 @@ fn convolutions_version(library: &Library) -> Result<Version, String> {
     }
     // SAFETY: neither has arguments or needs a handle.
     let (version, cuda) = unsafe { (get(), built_for()) };
-    Ok(Version { number: convolutions_number(version), cuda: integer(cuda / 1000) })
+    Ok(Version { number: decimal_number(version), cuda: integer(cuda / 1000) })
 }
 
-/// Converts cuDNN's version: 8907 is 8.9.7. From 9 on each part has one more digit: 91002 is 9.10.2.
-fn convolutions_number(version: usize) -> (i32, i32) {
+fn exchanges_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn(*mut c_int) -> c_int>(library, "ncclGetVersion")?;
+    let mut version = 0;
+    // SAFETY: `version` is a place for the one integer that is written.
+    let code = unsafe { get(&mut version) };
+    if code != 0 {
+        return Err(format!("does not tell its version (error {code})"));
+    }
+    // The library does not tell for which CUDA it was built.
+    let version = Version { number: decimal_number(usize::try_from(version).unwrap_or(0)), cuda: 0 };
+    // An older one is refused for its version, which says more than the function that it lacks.
+    for name in exchanges::FUNCTIONS.iter().filter(|_| version.number >= exchanges::OLDEST) {
+        // It is only looked up, never called with this type.
+        function::<unsafe extern "C" fn()>(library, name)?;
+    }
+    Ok(version)
+}
+
+/// Converts the version of cuDNN or NCCL: 8907 is 8.9.7. Later ones have one more digit: 91002 is 9.10.2, and 23203 is 2.32.3.
+fn decimal_number(version: usize) -> (i32, i32) {
     match version {
         0..10_000 => (integer(version / 1000), integer(version % 1000 / 100)),
         _ => (integer(version / 10_000), integer(version % 10_000 / 100)),
@@ -305,16 +376,16 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("install") || text.contains("nvidia-smi") || text.contains("CUDA_VISIBLE"), "{text}");
         }
-        assert_eq!(libraries().iter().filter(|status| !status.required).count(), 1);
+        assert_eq!(libraries().iter().filter(|status| !status.required).count(), 2);
     }
 
     #[test]
     fn versions_are_read_as_nvidia_writes_them() {
         assert_eq!(products_number(120_904), (12, 9));
         assert_eq!(products_number(130_002), (13, 0));
-        assert_eq!(convolutions_number(8907), (8, 9));
-        assert_eq!(convolutions_number(91_002), (9, 10));
-        assert_eq!(convolutions_number(90_100), (9, 1));
+        assert_eq!(decimal_number(8907), (8, 9));
+        assert_eq!(decimal_number(91_002), (9, 10));
+        assert_eq!(decimal_number(90_100), (9, 1));
     }
 
     #[test]
@@ -326,6 +397,10 @@ mod tests {
         assert_eq!(wanted, "12.2 or newer");
         assert!(package.starts_with("the package nvidia-cublas with pip"), "{package}");
         assert_eq!(DRIVER.needs(None).1, DRIVER.packages[0]);
+        let (wanted, package) = EXCHANGES.needs(Some(12));
+        assert_eq!(wanted, "2.22 or newer, for CUDA 12 as the driver is,");
+        assert!(package.contains("nvidia-nccl-cu12 with pip"), "{package}");
+        assert!(EXCHANGES.needs(Some(13)).1.contains("nvidia-nccl-cu13 with pip"));
     }
 
     #[test]

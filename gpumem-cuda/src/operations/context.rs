@@ -8,6 +8,7 @@ use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operation, Slot, Strides, Tensor, TensorId};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Optimizer;
+use gpumem_core::train::ranks::Sharding;
 use gpumem_core::{Format, Precision};
 
 /// Facts that the calls of a whole network depend on.
@@ -31,6 +32,8 @@ pub struct LaunchContext {
     pub library: bool,
     /// True if convolutions are computed by cuDNN, false if by gpumem's own kernels.
     pub cudnn: bool,
+    /// The number of this rank among those that share a training step, from 0.
+    pub rank: u64,
     /// The functions of the operations that users have declared.
     pub operations: &'static Operations,
 }
@@ -71,6 +74,36 @@ impl Context<'_> {
     /// Returns the stored elements of a tensor, including gaps between rows. Operations that treat each element by itself process all of them.
     pub fn elements(&self, id: TensorId) -> u64 {
         self.tensor(id).stored(self.setting.batch).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the stored elements of a tensor, without the padding that fills up the shard of the last rank.
+    pub fn unpadded(&self, id: TensorId) -> u64 {
+        let tensor = self.tensor(id);
+        match tensor.sharding {
+            Sharding::Gathered(_) => tensor.unsharded().unwrap_or(u64::MAX),
+            Sharding::Replicated | Sharding::Sharded(_) => self.elements(id),
+        }
+    }
+
+    /// Returns the stored elements of a tensor that this rank updates: all of them, or those of its shard.
+    pub fn own(&self, id: TensorId) -> u64 {
+        let tensor = self.tensor(id);
+        match tensor.sharding {
+            Sharding::Gathered(_) => tensor.own_shard().unwrap_or(u64::MAX),
+            Sharding::Replicated | Sharding::Sharded(_) => self.elements(id),
+        }
+    }
+
+    /// Returns the bytes from the beginning of a tensor to the elements that this rank updates.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if they exceed 64 bits.
+    pub fn own_start(&self, id: TensorId) -> Result<u64, Error> {
+        let tensor = self.tensor(id);
+        let Sharding::Gathered(_) = tensor.sharding else { return Ok(0) };
+        let width = tensor.role.bytes(self.setting.precision);
+        let start = tensor.own_shard().and_then(|own| own.checked_mul(self.setting.rank)?.checked_mul(width));
+        start.ok_or(Error::Damaged("a rank's shard begins beyond 64 bits"))
     }
 
     /// Returns the elements of a tensor, without gaps.

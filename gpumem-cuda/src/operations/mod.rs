@@ -47,12 +47,8 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Average => own(optimizer::average::launches(context)),
         Action::AveragePiece(piece) => own(optimizer::average::piece(context, *piece)),
         Action::SaveStatistics(_) | Action::RestoreStatistics(_) => own(norm::statistics::launches(context)),
-        Action::Exchange(_) | Action::EndExchange(_) => Err(Error::Unsupported {
-            device: "CUDA",
-            what:
-                "exchanges nothing with other ranks; train on one card, with `GPUMEM_RANKS=1 cargo run`, or use the CPU"
-                    .into(),
-        }),
+        Action::Exchange(it) => movement::exchange::start(context, it.collective),
+        Action::EndExchange(_) => Ok(movement::exchange::wait(context)),
     }
 }
 

@@ -2,14 +2,17 @@
 
 use super::arena::Arena;
 use super::copy_streams::{BoundPassage, Lanes, Passages};
+use super::exchanges::{BoundExchange, Exchanges};
 use super::losses::{LossCopy, LossTransfer};
 use super::modules::Modules;
+use crate::calls::exchange::Place;
 use crate::calls::{Argument, Call, Launch, place};
 use crate::card::Card;
 use crate::error::failure;
 use crate::libraries::cublaslt::{Library, Plan};
 use crate::libraries::cudnn;
 use crate::libraries::driver::{node_name, node_types};
+use crate::libraries::nccl::Communicator;
 use crate::libraries::plan_cache::Plans;
 use crate::operations::{LaunchContext, loss};
 use crate::profile::{Choice, Nodes};
@@ -19,7 +22,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUs
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Class};
+use gpumem_core::program::{Action, Class, Program};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -32,6 +35,7 @@ enum Bound {
     Attention(Arc<cudnn::Plan>),
     Recurrence(Arc<cudnn::recurrence::Plan>),
     Passage(BoundPassage),
+    Exchange(BoundExchange),
 }
 
 impl Bound {
@@ -43,12 +47,13 @@ impl Bound {
             Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
             Bound::Recurrence(plan) => plan.launch(stream),
             Bound::Passage(passage) => passage.launch(stream),
+            Bound::Exchange(exchange) => exchange.launch(stream),
         }
     }
 
     fn choice(&self) -> Option<Choice> {
         match self {
-            Bound::Kernel(_) | Bound::Passage(_) => None,
+            Bound::Kernel(_) | Bound::Passage(_) | Bound::Exchange(_) => None,
             Bound::Product(plan) => Some(plan.choice()),
             Bound::Convolution(plan) | Bound::Attention(plan) => Some(plan.choice()),
             Bound::Recurrence(plan) => Some(plan.choice()),
@@ -105,6 +110,8 @@ pub(super) struct Binding<'a> {
     pub(super) modules: &'a Modules,
     pub(super) libraries: Libraries<'a>,
     pub(super) lanes: Option<&'a Arc<Lanes>>,
+    /// The other ranks; `None` if there are none.
+    pub(super) group: Option<&'a Arc<Communicator>>,
 }
 
 /// The libraries that are in use.
@@ -130,7 +137,7 @@ pub(super) fn possible_steps(
     let mut recurrences = Plans::new(libraries.convolutions, &at);
     let mut can = |call: &Call| {
         Ok(match call {
-            Call::Kernel(_) | Call::Passage(_) => true,
+            Call::Kernel(_) | Call::Passage(_) | Call::Exchange(_) => true,
             Call::Product(product) => plans.get(product)?.is_some(),
             Call::Convolution(convolution) => convolutions.get(convolution)?.is_some(),
             Call::Attention(attention) => attentions.get(attention)?.is_some(),
@@ -170,9 +177,8 @@ impl Prepared {
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
-        let is_loss = |&index: &usize| matches!(&program.operations[index].action, Action::Loss(loss) if !loss.again);
-        let has_loss = |step: &OperationCalls| step.operations().iter().any(is_loss);
-        // The group of the loss's last term.
+        let has_loss = |step: &OperationCalls| step.operations().iter().any(|&index| completes_loss(program, index));
+        // The group of the loss's last term, or of the wait for its sum over ranks.
         let loss_group = steps.iter().rposition(has_loss);
         let (ring, copy) = match way {
             Some(LossTransfer::Ring(address)) => (Some(address), None),
@@ -185,6 +191,7 @@ impl Prepared {
         let mut attentions = Plans::new(binding.libraries.convolutions, &at);
         let mut recurrences = Plans::new(binding.libraries.convolutions, &at);
         let mut passages = Passages::default();
+        let mut exchanges = Exchanges::default();
         for step in steps {
             let ring = ring.filter(|_| loss_group == Some(groups.len()));
             let bind = |call: &Call| match call {
@@ -192,6 +199,14 @@ impl Prepared {
                 Call::Passage(passage) => {
                     let bound = passages.bind(passage, binding.lanes, (binding.arena, placed));
                     bound.map(Bound::Passage)
+                }
+                Call::Exchange(exchange) => {
+                    let bytes = |place: Place, bytes: u64| {
+                        let beginning = address(binding.arena, placed, place.tensor, shift)?;
+                        is_inside(placed, place, bytes)?;
+                        Ok(beginning + place.at)
+                    };
+                    exchanges.bind(exchange, binding.group, &bytes).map(Bound::Exchange)
                 }
                 Call::Product(product) => {
                     let plan = plans.get(product)?;
@@ -216,6 +231,7 @@ impl Prepared {
             groups.push(Group { name: format!("{:?} of `{path}`", step.phase(program)).to_lowercase(), calls });
         }
         passages.end()?;
+        exchanges.end()?;
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
         Ok(Prepared { graph: None, groups, copy: loss_group.zip(copy), blocking })
     }
@@ -301,6 +317,12 @@ impl Prepared {
         self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
+    /// Runs its exchanges alone, which allocates what they need. All ranks call it, and the contents of its tensors are then undefined.
+    pub(super) fn connect(&self, stream: &CudaStream) -> Result<(), Error> {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Exchange(_))).try_for_each(|call| call.launch(stream))
+    }
+
     /// Enqueues the program.
     pub(super) fn run(&self, stream: &CudaStream) -> Result<(), Error> {
         match &self.graph {
@@ -353,6 +375,24 @@ impl Prepared {
         launched?;
         graph?.ok_or(Error::failed("CUDA", "the captured graph is empty"))
     }
+}
+
+/// True if the loss of a step is complete after an operation: after the loss's term, or after the sum over ranks.
+fn completes_loss(program: &Program, index: usize) -> bool {
+    let operation = &program.operations[index];
+    match &operation.action {
+        // Logits that are computed a second time bring no other loss.
+        Action::Loss(loss) => program.descent.ranks.is_alone() && !loss.again,
+        Action::EndExchange(_) => operation.tensors().any(|id| program.results.contains(&id)),
+        _ => false,
+    }
+}
+
+/// Checks that bytes from a place on are inside its tensor.
+fn is_inside(placed: &Placed, at: Place, bytes: u64) -> Result<(), Error> {
+    let (_, length) = place(placed, at.tensor)?;
+    let end = at.at.checked_add(bytes).filter(|&end| end <= length);
+    end.map(|_| ()).ok_or(Error::Damaged("ranks exchange more elements than a tensor has"))
 }
 
 /// Binds a launch to its addresses. One that ends a loss gets the `ring`, if there is one.

@@ -44,15 +44,17 @@ pub(super) struct Feeding {
     last: Option<usize>,
     /// Ranges that were fed after the last step: offset and bytes of each.
     fed: Vec<(u64, u64)>,
-    /// State of a batch that is split into micro-batches. `None` if the batch is not split.
+    /// State of a batch that is split into micro-batches or over ranks. `None` if it is not.
     split: Option<Split>,
 }
 
-/// A batch whose micro-batches run one after the other.
+/// A batch that is split: into micro-batches, which run one after the other, or over ranks.
 #[derive(Debug)]
 struct Split {
-    /// Micro-batches of a batch.
+    /// Micro-batches of a batch, on this rank.
     parts: u64,
+    /// The number of the first one among those of all ranks.
+    first: u32,
     /// Micro-batches of the current step that have been enqueued.
     done: u64,
     /// Addresses and bytes of the sums that are set to 0 before the first micro-batch.
@@ -62,8 +64,10 @@ struct Split {
 }
 
 impl Split {
-    fn new(arena: &Arena, placed: &Placed) -> Result<Option<Split>, Error> {
-        if !placed.program.descent.accumulates() {
+    fn new(arena: &Arena, placed: &Placed, rank: u64) -> Result<Option<Split>, Error> {
+        const TOO_MANY: Error = Error::Damaged("a batch has 2^32 parts or more");
+        let descent = placed.program.descent;
+        if descent.parts() < 2 {
             return Ok(None);
         }
         let state = placed.program.state();
@@ -76,7 +80,8 @@ impl Split {
             Ok((arena.address(offset, bytes)?, length))
         });
         Ok(Some(Split {
-            parts: placed.program.descent.micro_batches,
+            parts: descent.micro_batches,
+            first: u32::try_from(rank.saturating_mul(descent.micro_batches)).map_err(|_| TOO_MANY)?,
             done: 0,
             sums: sums.collect::<Result<_, Error>>()?,
             number,
@@ -92,7 +97,7 @@ impl Split {
         let zeros = sums.iter().try_for_each(|&(at, bytes)| unsafe { result::memset_d8_async(at, 0, bytes, stream) });
         zeros.map_err(failure("setting gradients to 0"))?;
         // SAFETY: as above, for one word.
-        unsafe { sys::cuMemsetD32Async(self.number, part as u32, 1, stream) }
+        unsafe { sys::cuMemsetD32Async(self.number, self.first.wrapping_add(part as u32), 1, stream) }
             .result()
             .map_err(failure("counting the parts of a batch"))
     }
@@ -114,7 +119,7 @@ fn adjoining(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 #[derive(Debug)]
 struct Half {
     program: Prepared,
-    /// The program that runs for each micro-batch but the last; `None` if the batch is not split.
+    /// The program that runs for each micro-batch but the last; `None` if there is one micro-batch.
     part: Option<Prepared>,
     /// Recorded after the last step that read this half.
     done: CudaEvent,
@@ -155,12 +160,15 @@ impl Feeding {
         // Space for two losses, in case they are copied, is after the two halves.
         let staging = Pinned::new(context, staged + 8)?;
         let offset = |id: u32| placed.offsets[id as usize];
-        let losses = match placed.program.state().filter(|_| binding.card.maps) {
+        // The kernel that ends the loss knows only the share of this rank.
+        let sends = binding.card.maps && placed.program.descent.ranks.is_alone();
+        let losses = match placed.program.state().filter(|_| sends) {
             Some(state) => Losses::Ring(Ring::new(context, offset(state) + 4 * StateWord::Losses as u64)?),
             None => Losses::Copied(Copied::new(binding.arena, offset(placed.program.results[0]), (&staging, staged))?),
         };
-        let split = Split::new(binding.arena, placed)?;
-        let repeated = split.as_ref().map(|_| repeated(placed, steps)).transpose()?;
+        let split = Split::new(binding.arena, placed, binding.group.map_or(0, |group| group.rank()))?;
+        let accumulates = placed.program.descent.accumulates();
+        let repeated = accumulates.then(|| repeated(placed, steps)).transpose()?;
         let half = |index: u64| {
             let way = losses.way(index as usize)?;
             let program = Prepared::new(binding, placed, steps, index * length, Some(way))?;
@@ -223,16 +231,30 @@ impl Feeding {
         checks: &mut IndexChecks,
     ) -> Result<(), Error> {
         let fed = self.take(arena, place, put, checks);
-        match (fed, self.last) {
-            (Err(error), Some(last)) => {
-                // The next step uses the last batch again, in the half where the last step read it.
-                self.copied.synchronize().map_err(failure("waiting for an earlier copy"))?;
-                self.fed.clear();
-                self.current = last;
-                Err(error)
-            }
-            (fed, _) => fed,
+        if fed.is_err() {
+            self.discard()?;
         }
+        fed
+    }
+
+    /// Discards the batch that was fed after the last step. The next step uses that of the last step again, in the half where it was read.
+    pub(super) fn discard(&mut self) -> Result<(), Error> {
+        if let Some(last) = self.last {
+            self.copied.synchronize().map_err(failure("waiting for an earlier copy"))?;
+            self.fed.clear();
+            self.current = last;
+        }
+        Ok(())
+    }
+
+    /// Returns the half that the next step reads.
+    pub(super) fn half(&self) -> usize {
+        self.current
+    }
+
+    /// Runs the exchanges of all programs alone: see [`Prepared::connect`].
+    pub(super) fn connect(&self, stream: &CudaStream) -> Result<(), Error> {
+        self.programs().try_for_each(|program| program.connect(stream))
     }
 
     fn take(

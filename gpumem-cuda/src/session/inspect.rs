@@ -1,5 +1,6 @@
 //! A training step call by call, with a look at each result, to find the first number that is not finite.
 
+use super::ranks::RankCall;
 use super::{Session, bind, untrained};
 use crate::program_calls::OperationCalls;
 use crate::traffic::written_tensors;
@@ -72,7 +73,8 @@ impl Session {
     /// [`Runner::inspect`]: gpumem_core::run::device::Runner::inspect
     pub(super) fn inspect_step(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
         bind(self.stream.context())?;
-        self.check_step()?;
+        let checked = self.check_step();
+        self.agree(RankCall::Inspect, checked)?;
         let described = &self.described;
         let train = self.trains.get_mut(self.at).ok_or_else(untrained)?;
         let (job, calls) = (&described.job, &described.calls);

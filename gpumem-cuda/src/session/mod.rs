@@ -4,6 +4,7 @@ mod arena;
 mod checks;
 mod copy_streams;
 mod environment;
+mod exchanges;
 mod graph;
 mod inputs;
 mod inspect;
@@ -11,6 +12,8 @@ mod losses;
 mod modules;
 mod profile;
 mod programs;
+mod ranks;
+mod runner;
 mod transfers;
 
 use crate::card::Card;
@@ -18,6 +21,7 @@ use crate::context::bind;
 use crate::error::failure;
 use crate::libraries::cublaslt::Library;
 use crate::libraries::cudnn;
+use crate::libraries::nccl::Communicator;
 use crate::memory_log::{Meter, Stage};
 use crate::operations::attention::any as attends;
 use crate::operations::conv::convolution::library::any as convolves;
@@ -30,15 +34,15 @@ use copy_streams::Lanes;
 use cudarc::driver::CudaStream;
 use gpumem_core::error::Error;
 use gpumem_core::memory::layout::channels_last_weights::Turned;
-use gpumem_core::memory::place::{Placed, on_host};
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::StateWord;
-use gpumem_core::run::device::{Fill, Inspected, Job, Runner};
-use gpumem_core::train::optim::Optimizer;
+use gpumem_core::run::device::Job;
 use graph::{Binding, Libraries, Prepared};
 use inputs::Feeding;
-use losses::replaced;
 use modules::Modules;
 use profile::Described;
+use ranks::Group;
+pub(crate) use ranks::{check_ranks, digest, ranks_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use transfers::Transfers;
@@ -73,10 +77,43 @@ pub struct Session {
     checks: IndexChecks,
     turned: Turned,
     described: Described,
+    /// The other ranks; `None` if there are none.
+    group: Option<Group>,
 }
 
 impl Session {
-    pub(crate) fn new(card: &Card, mut job: Job, meter: &mut Meter<'_>) -> Result<Session, Error> {
+    /// Loads a network, as one of the ranks of `group`, which may take so many bytes of the card.
+    pub(crate) fn new(
+        card: &Card,
+        job: Job,
+        meter: &mut Meter<'_>,
+        group: Option<(Arc<Communicator>, u64)>,
+    ) -> Result<Session, Error> {
+        let name = job.name;
+        let made = Session::unconnected(card, job, meter, group.as_ref().map(|(group, _)| group));
+        let mut session = match &group {
+            Some((group, communication)) => {
+                let mut session = group.agree(made, ranks::NOT_LOADED)?;
+                session.connect(card, *communication)?;
+                session
+            }
+            None => made?,
+        };
+        session.set_count()?;
+        session.clear_counters()?;
+        meter.ended(Stage::Modules)?;
+        session.record(name)?;
+        meter.ended(Stage::Graphs)?;
+        Ok(session)
+    }
+
+    /// Loads a network without exchanges between ranks.
+    fn unconnected(
+        card: &Card,
+        mut job: Job,
+        meter: &mut Meter<'_>,
+        group: Option<&Arc<Communicator>>,
+    ) -> Result<Session, Error> {
         let is_offloading = job.trainings().any(|it| it.host() > 0);
         if !job.others.is_empty() && is_offloading {
             let what = format!(
@@ -90,7 +127,7 @@ impl Session {
         let others = job.others.iter_mut().flat_map(|other| [&mut other.train, &mut other.evaluation]);
         let programs = programs.chain(others);
         order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
-        let Job { name, batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
+        let Job { batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
         let others = || job.others.iter().flat_map(|other| [&other.train, &other.evaluation]);
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(others());
         let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
@@ -111,7 +148,8 @@ impl Session {
         let convolutions = if convolves { cudnn::Library::new(&stream, card.autotune)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
-        let multiprocessors = card.waiting();
+        // Blocks that wait for each other must find room beside those of an exchange.
+        let multiprocessors = card.waiting().saturating_sub(group.map_or(0, |group| group.channels() as u32));
         let setting = LaunchContext {
             batch,
             precision,
@@ -122,11 +160,12 @@ impl Session {
             deterministic,
             library,
             cudnn,
+            rank: group.map_or(0, |group| group.rank()),
             operations,
         };
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let (calls, modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
-        let binding = Binding { card, arena: &arena, modules: &modules, libraries, lanes: lanes.as_ref() };
+        let binding = Binding { card, arena: &arena, modules: &modules, libraries, lanes: lanes.as_ref(), group };
         let first = job.train.as_ref().zip(calls.train.as_deref());
         let further = job.others.iter().zip(&calls.others).map(|(other, [train, _])| (&other.train, &**train));
         let numbered = first.into_iter().chain(further).enumerate();
@@ -153,7 +192,8 @@ impl Session {
         let counters: BTreeSet<u64> = programs.filter_map(state).map(counter).collect();
         let states: Vec<u64> = job.trainings().filter_map(state).collect();
         let transfers = Transfers::new(&stream)?;
-        let mut session = Session {
+        let group = group.map(|group| Group::new(group.clone(), &job)).transpose()?;
+        Ok(Session {
             trains,
             evaluations,
             at: 0,
@@ -170,18 +210,14 @@ impl Session {
             checks,
             turned,
             described: Described { job, calls, setting },
-        };
-        session.set_count()?;
-        session.clear_counters()?;
-        meter.ended(Stage::Modules)?;
-        session.record(name)?;
-        meter.ended(Stage::Graphs)?;
-        Ok(session)
+            group,
+        })
     }
 
     /// Captures each program of the network into a graph, or prints a notice that there will be none.
     fn record(&mut self, name: &str) -> Result<(), Error> {
-        if let Err(error) = self.capture() {
+        let captured = self.capture();
+        if let Err(error) = self.agree_to_replay(captured)? {
             // If the card is broken, this returns the error.
             self.discard_graphs()?;
             notice(&format!("the steps of `{name}` could not be captured and are launched call by call: {error}"));
@@ -333,138 +369,10 @@ fn untrained() -> Error {
 impl Drop for Session {
     fn drop(&mut self) {
         // Nothing may run in memory that is being freed. A failure leaves nothing to wait for.
-        let _ = self.wait();
-    }
-}
-
-impl Runner for Session {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.checks.refuse(offset, bytes)?;
-        self.follow_feeds()?;
-        if let Some(place) = on_host(offset) {
-            let bytes = self.turned.stored(offset, bytes)?;
-            // The last step has ended, and its copies with it.
-            self.transfers.wait()?;
-            return self.lanes.as_ref().ok_or_else(|| outside(offset, &bytes))?.write(place, &bytes);
-        }
-        let mut bytes = self.turned.stored(offset, bytes)?;
-        for train in &self.trains {
-            bytes = train.keep_count(offset, bytes);
-        }
-        for &counter in &self.counters {
-            bytes = replaced((offset, bytes), counter, &NO_BLOCKS);
-        }
-        self.write_arena(offset, &bytes)
-    }
-
-    fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
-        if self.input_in_use {
-            self.wait()?;
-            self.input_in_use = false;
-        }
-        bind(self.stream.context())?;
-        let Some(train) = self.trains.get_mut(self.at) else {
-            let mut bytes = vec![0; length];
-            put(0, &mut bytes);
-            return self.write(offset, &bytes);
+        let _ = match self.communicator() {
+            Some(communicator) => communicator.timed(|| self.wait()),
+            None => self.wait(),
         };
-        train.feed(&self.arena, (offset, length), put, &mut self.checks)
-    }
-
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        self.follow_feeds()?;
-        if let Some(place) = on_host(offset) {
-            self.transfers.wait()?;
-            self.lanes.as_ref().ok_or_else(|| outside(offset, bytes))?.read(place, bytes)?;
-            return self.turned.seen(offset, bytes);
-        }
-        self.transfers.read(&self.arena, offset, bytes)?;
-        self.turned.seen(offset, bytes)
-    }
-
-    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
-        bind(self.stream.context())?;
-        if let Some(loss) = self.trains.get(self.at).map_or(Ok(None), Feeding::loss)? {
-            return Ok(loss);
-        }
-        let mut loss = [0; 4];
-        self.read(offset, &mut loss)?;
-        Ok(f32::from_le_bytes(loss))
-    }
-
-    fn select(&mut self, step: usize) -> Result<(), Error> {
-        if step == self.at {
-            return Ok(());
-        }
-        if step >= self.trains.len().max(1) {
-            return Err(Error::Damaged("no training step of this number was loaded"));
-        }
-        // The inputs of this step share memory with activations of the previous one, which may still be running.
-        self.follow_feeds()?;
-        self.at = step;
-        self.trains.get(step).map_or(Ok(()), |train| train.follow(&self.stream))
-    }
-
-    fn accumulate(&mut self, part: u64) -> Result<(), Error> {
-        bind(self.stream.context())?;
-        self.check_step()?;
-        let train = self.trains.get_mut(self.at).ok_or_else(untrained)?;
-        let reader = train.reader();
-        let run = train.accumulate(&self.stream, part);
-        self.checks.ran(reader);
-        run
-    }
-
-    fn train(&mut self) -> Result<(), Error> {
-        bind(self.stream.context())?;
-        self.check_step()?;
-        let Some(train) = self.trains.get_mut(self.at) else {
-            return Err(untrained());
-        };
-        let reader = train.reader();
-        let run = train.run(&self.stream);
-        self.checks.ran(reader);
-        if run.is_err() {
-            // The progress of a failed step is unknown. If the card is broken, the next step reports it as well.
-            let _ = self.set_count();
-        }
-        run
-    }
-
-    fn inspect(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
-        self.inspect_step(part)
-    }
-
-    fn evaluate(&mut self) -> Result<(), Error> {
-        self.follow_feeds()?;
-        self.check_indices(Reader::Evaluation(self.at))?;
-        self.input_in_use = true;
-        self.checks.ran(Reader::Evaluation(self.at));
-        let evaluation = self.evaluations.get(self.at).and_then(Option::as_ref);
-        evaluation.ok_or_else(untrained)?.run(&self.stream)
-    }
-
-    fn infer(&mut self) -> Result<(), Error> {
-        self.follow_feeds()?;
-        self.check_indices(Reader::Infer)?;
-        self.input_in_use = true;
-        self.checks.ran(Reader::Infer);
-        self.infer.run(&self.stream)
-    }
-
-    fn serve(&mut self) -> Result<(), Error> {
-        self.follow_feeds()?;
-        self.check_indices(Reader::Served)?;
-        self.input_in_use = true;
-        self.checks.ran(Reader::Served);
-        let unknown = Error::Damaged("no further forward pass was loaded");
-        self.served.as_ref().ok_or(unknown)?.run(&self.stream)
-    }
-
-    fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
-        // Only the learning rate changes between steps; it is read from device memory.
-        let Some(state) = self.states.get(self.at) else { return Ok(()) };
-        self.write(state + 4 * StateWord::LearningRate as u64, &(optimizer.lr() as f32).to_le_bytes())
     }
 }
 

@@ -52,9 +52,8 @@ impl Calls {
         let steps = steps.flatten().chain(&self.infer);
         steps.flat_map(|step| &step.calls).filter_map(|call| match call {
             Call::Kernel(launch) => Some(launch),
-            Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => {
-                None
-            }
+            Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) => None,
+            Call::Passage(_) | Call::Exchange(_) => None,
         })
     }
 

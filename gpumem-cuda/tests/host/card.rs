@@ -26,6 +26,7 @@ fn libraries(cudnn: bool) -> PathBuf {
         include_str!("../stand_ins/attention.h"),
         cudnn,
         include_str!("../stand_ins/recurrences.h"),
+        include_str!("../stand_ins/nccl.cpp"),
     )
         .hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
@@ -39,6 +40,7 @@ fn libraries(cudnn: bool) -> PathBuf {
         ("libnvrtc.so.13", "COMPILER", "card.cpp"),
         ("libcublasLt.so.13", "PRODUCTS", "products.cpp"),
         ("libcudnn.so.9", "CONVOLUTIONS", "convolutions.cpp"),
+        ("libnccl.so.2", "EXCHANGES", "nccl.cpp"),
     ];
     for (name, part, file) in all.into_iter().filter(|(_, part, _)| cudnn || *part != "CONVOLUTIONS") {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_ins").join(file);
@@ -133,6 +135,29 @@ pub fn product_counts() -> [u64; 3] {
         library.get::<Counts>(b"simulated_products").unwrap()(counts.as_mut_ptr());
     }
     counts
+}
+
+/// Returns groups of exchanges, sums of all ranks, sums of shards and gathers that NCCL was asked for, communicators that were made, destroyed and
+/// aborted, and the channels of the last one.
+pub fn exchange_counts() -> [u64; 8] {
+    let mut counts = [0; 8];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type, and writes eight numbers.
+    unsafe {
+        let library = Library::open(Some("libnccl.so.2"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Counts>(b"simulated_exchanges").unwrap()(counts.as_mut_ptr());
+    }
+    counts
+}
+
+/// Counts calls of NCCL that may fail from 1 again.
+pub fn forget_exchanges() {
+    type Forget = unsafe extern "C" fn() -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type.
+    unsafe {
+        let library = Library::open(Some("libnccl.so.2"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Forget>(b"simulated_forget").unwrap()();
+    }
 }
 
 /// Passes of attention and gradients of it that cuDNN was asked for.

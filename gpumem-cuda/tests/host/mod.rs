@@ -89,7 +89,12 @@ pub fn kernels(steps: &[OperationCalls]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Product(_)
+        | Call::Convolution(_)
+        | Call::Attention(_)
+        | Call::Recurrence(_)
+        | Call::Passage(_)
+        | Call::Exchange(_) => None,
     };
     calls.filter_map(launch).collect()
 }
@@ -135,6 +140,7 @@ impl Products {
         let library = !matches!(self, Products::Own | Products::Apart);
         let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
         LaunchContext {
+            rank: 0,
             batch,
             precision,
             optimizer,
@@ -159,7 +165,7 @@ impl Products {
     ) -> (LaunchContext, Vec<OperationCalls>) {
         let setting = LaunchContext { multiprocessors, ..self.setting(batch, format, optimizer) };
         let is_plain = |call: &Call| match call {
-            Call::Kernel(_) | Call::Passage(_) => true,
+            Call::Kernel(_) | Call::Passage(_) | Call::Exchange(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
             Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
             // The gradient is then that of the own kernels, from what the library left.
@@ -340,6 +346,7 @@ impl Simulated {
             Call::Attention(it) => attention::run(it, self),
             Call::Recurrence(it) => panic!("{it}"),
             Call::Passage(passage) => self.pass(passage),
+            Call::Exchange(it) => panic!("{it:?}"),
         }
     }
 

@@ -38,7 +38,12 @@ fn entries(graph: &Graph, output: NodeId) -> Vec<&'static str> {
     let steps = steps_without_chains(&placed, 3, Precision::F32, optimizer);
     let entry = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.entry),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Product(_)
+        | Call::Convolution(_)
+        | Call::Attention(_)
+        | Call::Recurrence(_)
+        | Call::Passage(_)
+        | Call::Exchange(_) => None,
     };
     let entries = steps.iter().flat_map(|step| &step.calls).filter_map(entry);
     entries.filter(|entry| entry.starts_with("binary") || *entry == "multiply").collect()
@@ -151,6 +156,7 @@ fn a_repeated_value_is_not_overwritten() {
     program.operations[at].writes[0].tensor = repeated;
     let placed = compile(&program, 3);
     let setting = LaunchContext {
+        rank: 0,
         batch: 3,
         precision: Precision::F32,
         optimizer,

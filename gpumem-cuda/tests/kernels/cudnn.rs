@@ -51,6 +51,7 @@ fn summary(steps: &[OperationCalls]) -> Vec<String> {
         Call::Attention(_) => "attention".to_string(),
         Call::Recurrence(_) => "recurrence".to_string(),
         Call::Passage(_) => "copy".to_string(),
+        Call::Exchange(_) => "exchange".to_string(),
         Call::Kernel(launch) => launch.kernel.entry.to_string(),
         Call::Convolution(it) => {
             let marks = [(it.bias.is_some(), "+bias"), (it.relu, "+relu"), (it.accumulate, "+added")];
@@ -226,6 +227,7 @@ fn settings_reach_the_convolutions() {
     let of = |precision, tf32, deterministic| {
         let (optimizer, library, cudnn) = (gradients().1, false, true);
         let setting = LaunchContext {
+            rank: 0,
             batch: 3,
             precision,
             optimizer,
@@ -254,6 +256,7 @@ fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
     let placed = placed(Some(gradients().0), sequence(&[3, 9, 8], text));
     let (precision, optimizer, library) = (Precision::F32, gradients().1, false);
     let setting = LaunchContext {
+        rank: 0,
         batch: 3,
         precision,
         optimizer,

@@ -29,6 +29,7 @@ fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
         Call::Attention(_) => "attention",
         Call::Recurrence(_) => "recurrence",
         Call::Passage(_) => "copy",
+        Call::Exchange(_) => "exchange",
     };
     let entries = |calls: &[Call]| calls.iter().map(entry).collect();
     let is_update = |first: usize| placed.program.operations[first].action == Action::Update;

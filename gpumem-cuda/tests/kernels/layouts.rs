@@ -97,6 +97,7 @@ fn setting() -> LaunchContext {
     let (precision, optimizer) = (Precision::F32, gradients().1);
     let (tf32, deterministic, library, cudnn) = (false, false, true, true);
     LaunchContext {
+        rank: 0,
         batch: 2,
         precision,
         optimizer,

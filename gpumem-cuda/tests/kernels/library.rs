@@ -47,6 +47,7 @@ fn summary(steps: &[OperationCalls]) -> Vec<String> {
         Call::Attention(_) => "attention",
         Call::Recurrence(_) => "recurrence",
         Call::Passage(_) => "copy",
+        Call::Exchange(_) => "exchange",
     };
     let has_product = |step: &&OperationCalls| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
     let line = |step: &OperationCalls| {
@@ -59,7 +60,12 @@ fn products(steps: &[OperationCalls]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Kernel(_)
+        | Call::Convolution(_)
+        | Call::Attention(_)
+        | Call::Recurrence(_)
+        | Call::Passage(_)
+        | Call::Exchange(_) => None,
     };
     calls.filter_map(product).collect()
 }
@@ -330,6 +336,7 @@ fn settings_reach_the_products() {
     let optimizer = gradients().1;
     let of = |precision, tf32, deterministic| {
         let setting = LaunchContext {
+            rank: 0,
             batch: 3,
             precision,
             optimizer,

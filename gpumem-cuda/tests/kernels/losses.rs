@@ -252,6 +252,7 @@ fn a_gradient_is_not_added_to_the_logits() {
     loss.reads.push(Operand { slot: Slot::InputGradient(0), tensor });
     let placed = crate::host::harness::compile(&program, 3);
     let setting = LaunchContext {
+        rank: 0,
         batch: 3,
         precision: Precision::F32,
         optimizer,

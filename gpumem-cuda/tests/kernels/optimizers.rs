@@ -551,6 +551,7 @@ fn an_update_without_the_loss_that_prepares_it_is_refused() {
 
 pub fn setting_of(batch: u64, optimizer: Optimizer) -> LaunchContext {
     LaunchContext {
+        rank: 0,
         batch,
         precision: Precision::F32,
         optimizer,

@@ -40,6 +40,7 @@ fn functions_for_another_device_only() {
     let output = layer(&mut graph, input, "Fold");
     let placed = compile(&lower(&graph, &[output], &Options::default()).unwrap(), 3);
     let setting = LaunchContext {
+        rank: 0,
         batch: 3,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

@@ -36,6 +36,7 @@ fn without_cudnn(placed: &Placed, batch: u64) -> Vec<OperationCalls> {
 
 fn setting(tf32: bool, deterministic: bool) -> LaunchContext {
     LaunchContext {
+        rank: 0,
         batch: 3,
         precision: Precision::F32,
         optimizer: gradients().1,
@@ -62,6 +63,7 @@ fn summary(steps: &[OperationCalls]) -> Vec<String> {
         Call::Attention(_) => "attention".into(),
         Call::Recurrence(_) => "recurrence".into(),
         Call::Passage(_) => "copy".into(),
+        Call::Exchange(_) => "exchange".into(),
     };
     let line =
         |step: &OperationCalls| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
@@ -72,7 +74,12 @@ fn products(steps: &[OperationCalls]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
+        Call::Kernel(_)
+        | Call::Convolution(_)
+        | Call::Attention(_)
+        | Call::Recurrence(_)
+        | Call::Passage(_)
+        | Call::Exchange(_) => None,
     };
     calls.filter_map(product).collect()
 }

@@ -154,6 +154,7 @@ fn products_of_values_of_other_sizes_are_refused() {
     read[1].tensor = read[0].tensor;
     let placed = compile(&program, 3);
     let setting = LaunchContext {
+        rank: 0,
         batch: 3,
         precision: Precision::F32,
         optimizer,
@@ -200,6 +201,7 @@ fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
         let (tf32, deterministic, library) = (false, false, false);
         let cudnn = library;
         let setting = LaunchContext {
+            rank: 0,
             batch: 1,
             precision,
             optimizer,
@@ -219,6 +221,7 @@ fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
             Call::Attention(attention) => panic!("{attention}"),
             Call::Recurrence(recurrence) => panic!("{recurrence}"),
             Call::Passage(passage) => panic!("{passage:?}"),
+            Call::Exchange(exchange) => panic!("{exchange:?}"),
         };
         let launches: Vec<Launch> = calls.into_iter().map(launch).collect();
         let value = |index: usize| ((index * 7919) % 5) as f32 / 2.0 - 1.0;

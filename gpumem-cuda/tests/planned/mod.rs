@@ -73,6 +73,7 @@ pub fn training_with<N: Network>(
     let (major, minor) = card.compute_capability;
     order(&mut [&mut placed], precision, (major.into(), minor.into()));
     let setting = LaunchContext {
+        rank: 0,
         batch,
         precision,
         optimizer: train.optimizer,

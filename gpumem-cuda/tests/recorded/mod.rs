@@ -72,7 +72,7 @@ fn launched(launch: &Launched, rates: Option<Rates>) -> Map<String, Value> {
         Call::Convolution(convolution) => put("what", json!(convolution.to_string())),
         Call::Attention(attention) => put("what", json!(attention.to_string())),
         Call::Recurrence(recurrence) => put("what", json!(recurrence.to_string())),
-        Call::Passage(_) => {}
+        Call::Passage(_) | Call::Exchange(_) => {}
     }
     if let Some(choice) = choice {
         put("algorithm", json!(choice.algorithm));

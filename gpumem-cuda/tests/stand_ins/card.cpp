@@ -20,6 +20,8 @@
 // * A kernel that fails breaks the context: all later calls return its error.
 // * Modules may be loaded lazily. A kernel is loaded when it is asked for by name, at the latest.
 //
+// Threads call it one at a time. Each runs the work of streams that it has given work to; another's may wait for what that one does next.
+//
 // | variable | what goes wrong |
 // | --- | --- |
 // | GPUMEM_SIMULATED_MIB | the card's memory, 4096 |
@@ -38,6 +40,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 #include <sys/mman.h>
@@ -88,6 +91,8 @@ struct Stream {
     bool invalid = false;
     int mode = 0;
     const void *thread = nullptr;
+    // The thread that gave it work.
+    const void *owner = nullptr;
     // The stream that began the capture which an event has brought this one into, and the nodes that come before what it is given next.
     Stream *origin = nullptr;
     std::vector<size_t> ends;
@@ -155,9 +160,12 @@ static void drain(Stream &stream, unsigned long long position) {
 }
 static void drain_all() {
     drain(default_stream, default_stream.enqueued);
-    for (Stream *stream : streams) drain(*stream, stream->enqueued);
+    // Another thread may make streams while work waits for it.
+    for (size_t at = 0; at < streams.size(); at++)
+        if (streams[at]->owner == &this_thread) drain(*streams[at], streams[at]->enqueued);
 }
-static int enqueue(Stream &stream, bool is_copy, Work work) {
+static int enqueue(Stream &stream, bool is_copy, Work work, bool is_late = false) {
+    stream.owner = &this_thread;
     if (stream.capturing) {
         if (stream.invalid) return CAPTURE_INVALIDATED;
         copies_captured += is_copy;
@@ -167,7 +175,25 @@ static int enqueue(Stream &stream, bool is_copy, Work work) {
     }
     stream.pending.push_back(std::move(work));
     stream.enqueued++;
+    if (is_late) return SUCCESS;
     if (order() == 1 || (order() == 2 && is_copy && stream.pending.size() == 1)) drain(stream, stream.enqueued);
+    return SUCCESS;
+}
+
+// One thread at a time calls the driver. Work that waits for another thread lets it.
+static std::recursive_mutex one_at_a_time;
+static thread_local int held;
+struct Guard {
+    Guard() { one_at_a_time.lock(), held++; }
+    ~Guard() { held--, one_at_a_time.unlock(); }
+};
+API simulated_let_go() {
+    const int times = held;
+    for (held = 0; held < times; held++) one_at_a_time.unlock();
+    return held = 0, times;
+}
+API simulated_take_back(int times) {
+    for (held = 0; held < times; held++) one_at_a_time.lock();
     return SUCCESS;
 }
 
@@ -189,8 +215,8 @@ static int outside_capture() {
     return code;
 }
 // Of every function that works on the context; the second of those that are unsafe in a capture.
-#define USABLE() if (const int code = usable(__func__)) return code
-#define UNSAFE() USABLE(); if (const int code = outside_capture()) return code
+#define USABLE() const Guard guard; if (const int code = usable(__func__)) return code
+#define UNSAFE() USABLE(); if (const int unsafe = outside_capture()) return unsafe
 
 // For the tests: a kernel by its note (file, entry point, constants), with the bytes of its last parameter if that is no pointer.
 API simulated_register(const char *note, void *launch, int arguments, int plain) {
@@ -227,6 +253,11 @@ API simulated_work(unsigned long long *counts) {
 API simulated_enqueue(Stream *stream, void (*work)(void *), void *data) {
     USABLE();
     return enqueue(*stream, false, [=] { if (!computes_nothing()) work(data); });
+}
+// As above, for work that runs when somebody waits for the stream, and not before.
+API simulated_enqueue_late(Stream *stream, void (*work)(void *), void *data) {
+    USABLE();
+    return enqueue(*stream, false, [=] { if (!computes_nothing()) work(data); }, true);
 }
 API simulated_load() {
     UNSAFE();
@@ -397,7 +428,7 @@ API cuMemsetD32Async(Address to, unsigned word, size_t count, Stream *stream) {
 API cuStreamCreate(Stream **stream, unsigned flags) {
     USABLE();
     if (flags != 1) return INVALID_VALUE;
-    return made++, streams.push_back(*stream = new Stream), SUCCESS;
+    return made++, streams.push_back(*stream = new Stream), streams.back()->owner = &this_thread, SUCCESS;
 }
 API cuStreamDestroy_v2(Stream *stream) {
     USABLE();

@@ -353,7 +353,7 @@ impl<'a> Chain<'a> {
             shared if self.is_dense() => shared,
             _ => return None,
         };
-        if self.placed.program.descent.accumulates() {
+        if self.placed.program.descent.parts() > 1 {
             // A value that exists once for all samples is drawn once for all micro-batches.
             let drawn = if context.tensor(x).batched { context.count(x) / op.shared.max(1) } else { 0 };
             if *self.drawn.get_or_insert(drawn) != drawn {

@@ -16,9 +16,9 @@ pub(in crate::operations) fn with_draws(kernel: Kernel, scale: &'static str, p: 
     kernel.with("THRESHOLD", format!("{threshold}u")).with_float(scale, factor)
 }
 
-/// Adds the number of draws of each micro-batch, `count`, if the batch is split. A tensor that exists once for all samples is drawn once.
+/// Adds the number of draws of each part, `count`, if the batch is split into micro-batches or over ranks. A tensor that exists once for all samples is drawn once.
 pub(in crate::operations) fn with_parts(kernel: Kernel, context: &Context<'_>, x: TensorId, count: u64) -> Kernel {
-    let is_split = context.placed.program.descent.accumulates() && context.tensor(x).batched;
+    let is_split = context.placed.program.descent.parts() > 1 && context.tensor(x).batched;
     if is_split { kernel.with("DRAWN", format!("{count}ull")) } else { kernel }
 }
 

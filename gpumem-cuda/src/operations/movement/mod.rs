@@ -3,6 +3,7 @@
 pub(in crate::operations) mod arg_max;
 pub(in crate::operations) mod as_strided;
 pub(in crate::operations) mod concat;
+pub(in crate::operations) mod exchange;
 pub(in crate::operations) mod expand;
 pub(in crate::operations) mod gather;
 pub(in crate::operations) mod interpolate;
@@ -32,7 +33,7 @@ fn between(context: &Context<'_>, entry: &'static str, x: TensorId, y: TensorId)
 }
 
 fn launch(context: &Context<'_>, entry: &'static str, x: TensorId, y: TensorId) -> Launch {
-    let count = context.elements(y);
+    let count = context.unpadded(y);
     let kernel =
         context.kernel("movement.cu", entry).with("COUNT", format!("{count}ull")).with("BATCH", 1).with("ADD", 0);
     Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])

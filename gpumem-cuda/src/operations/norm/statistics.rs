@@ -72,8 +72,11 @@ fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
         false => ["statistics.cu", "statistics_restore", "statistics_restore_many"],
     };
     let mut launch = many(context, names, &ids, (&[distances, copies], &[]), arguments)?;
-    if context.placed.program.descent.accumulates() {
-        launch.kernel = launch.kernel.with("SPLIT", 1);
+    let descent = context.placed.program.descent;
+    if descent.accumulates() {
+        // Parts are counted over all ranks. On one, the first has number 0.
+        let parts = if descent.ranks.is_alone() { 1 } else { descent.micro_batches };
+        launch.kernel = launch.kernel.with("SPLIT", parts);
     }
     Ok(launch)
 }

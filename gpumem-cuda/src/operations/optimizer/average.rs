@@ -2,7 +2,9 @@
 
 use crate::calls::{Argument, Kernel, Launch};
 use crate::operations::context::{Context, LaunchContext};
-use crate::operations::optimizer::{FEW, NONE, Work, distances, following, many, most, spread};
+use crate::operations::optimizer::{
+    FEW, NONE, Work, distance_of_piece, following, many, most, own_distances, spread, with_shards,
+};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Piece, Slot, TensorId};
@@ -52,7 +54,8 @@ fn ema(context: &Context<'_>) -> Result<Ema, Error> {
 /// Adds the constants of the averages to a kernel.
 fn averaging(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
     let ema = ema(context)?;
-    let kernel = kernel.with_float("DECAY", ema.decay).with("EVERY", format!("{}ull", ema.every.max(1)));
+    let kernel =
+        with_shards(kernel, context).with_float("DECAY", ema.decay).with("EVERY", format!("{}ull", ema.every.max(1)));
     let kernel = kernel.with("MIXED", u8::from(is_mixed(context)));
     Ok(if ema.warmup { kernel.with("WARMUP", 1) } else { kernel })
 }
@@ -81,7 +84,7 @@ fn is_whole(context: &Context<'_>, parameter: TensorId) -> bool {
 fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
     let placed = context.placed;
     let pairs = all.iter().map(pair).collect::<Result<Vec<[TensorId; 2]>, Error>>()?;
-    let is_alike = |&[parameter, average]: &[TensorId; 2]| context.elements(parameter) == context.elements(average);
+    let is_alike = |&[parameter, average]: &[TensorId; 2]| context.own(parameter) == context.own(average);
     if !pairs.iter().all(is_alike) {
         return Err(Error::Damaged("an average has another length than its parameter"));
     }
@@ -90,9 +93,9 @@ fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
     let tensors = placed.program.tensors.len() as Argument;
     let master = |&id: &TensorId| placed.masters[id as usize].filter(|_| is_mixed(context)).map(|_| tensors + id);
     let masters: Vec<Option<Argument>> = ids.iter().map(master).collect();
-    let (weights, of_weights) = distances(placed, &of(0), 0)?;
-    let (averages, of_averages) = distances(placed, &of(1), 0)?;
-    let (copies, of_copies) = distances(placed, &masters, NONE)?;
+    let (weights, of_weights) = own_distances(context, &of(0), 0)?;
+    let (averages, of_averages) = own_distances(context, &of(1), 0)?;
+    let (copies, of_copies) = own_distances(context, &masters, NONE)?;
     let mut fields = vec![of_weights, of_averages];
     fields.extend(is_mixed(context).then_some(of_copies));
     let whole: Vec<bool> = ids.iter().map(|&id| is_whole(context, id)).collect();
@@ -109,16 +112,11 @@ fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
 pub(in crate::operations) fn piece(context: &Context<'_>, piece: Piece) -> Result<Vec<Launch>, Error> {
     let [parameter, average] = pair(context.operation)?;
     let outside = Error::Damaged("a piece of an average is none of its elements");
-    let most_elements = context.elements(parameter).min(context.elements(average));
+    let most_elements = context.own(parameter).min(context.own(average));
     piece.end().filter(|&end| end <= most_elements).ok_or(outside)?;
     let master = context.operation.read(Slot::Master);
     let master = master.filter(|_| is_mixed(context) && context.placed.masters[parameter as usize].is_some());
-    let after = |id: TensorId| {
-        let bytes = piece.first.checked_mul(context.tensor(id).role.bytes(context.setting.precision));
-        let blocks = bytes.filter(|bytes| bytes.is_multiple_of(256)).and_then(|bytes| u32::try_from(bytes / 256).ok());
-        let odd = Error::Damaged("a piece of an average does not begin at a multiple of 256 bytes");
-        blocks.filter(|&blocks| blocks < NONE).ok_or(odd)
-    };
+    let after = |id: TensorId| distance_of_piece(context, id, piece.first);
     let mut fields = vec![vec![after(parameter)?], vec![after(average)?]];
     fields.extend(is_mixed(context).then(|| vec![if master.is_some() { 0 } else { NONE }]));
     let arguments = vec![Some(parameter), master, Some(average), Some(context.read(Slot::State)?)];

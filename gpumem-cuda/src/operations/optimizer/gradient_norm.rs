@@ -3,12 +3,13 @@
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::{Context, LaunchContext, other_layout};
 use crate::operations::grid::small;
-use crate::operations::optimizer::{distances, many, most};
+use crate::operations::optimizer::{many, most, own_distances, with_shards};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
 use gpumem_core::train::Clip;
+use gpumem_core::train::ranks::Sharding;
 
 /// Pointers of a launch that squares, and its words for each gradient.
 const POINTERS: usize = 3;
@@ -22,8 +23,8 @@ pub(in crate::operations) fn squares(context: &Context<'_>, first: u64) -> Resul
     square(context, std::slice::from_ref(context.operation), first).map(|launch| vec![launch])
 }
 
-/// Fuses the squares of the gradients from operation `first` on, as many as a launch takes. Returns the number of operations and the launch; `None`
-/// if there is only one.
+/// Fuses the squares of the gradients from operation `first` on, as many as a launch takes. Returns the number of operations and the launches: one,
+/// or two if some gradients are sharded, whose sums are in memory of their own. `None` if there is only one operation.
 ///
 /// # Errors
 /// As for [`squares`].
@@ -33,15 +34,24 @@ pub(crate) fn all_squares(
     setting: LaunchContext,
 ) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
-    let Some(operation) = rest.first() else { return Ok(None) };
-    let Action::Squares(at) = operation.action else { return Ok(None) };
     let count = rest.iter().take_while(|it| matches!(it.action, Action::Squares(_))).count();
     let count = count.min(most(POINTERS, FIELDS));
     if count < 2 {
         return Ok(None);
     }
-    let context = Context { placed, operation, setting };
-    Ok(Some((count, vec![square(&context, &rest[..count], at)?])))
+    let mut apart: Vec<Vec<Operation>> = Vec::new();
+    for operation in &rest[..count] {
+        let shares = |all: &&mut Vec<Operation>| all[0].written(Slot::Workspace) == operation.written(Slot::Workspace);
+        match apart.iter_mut().find(shares) {
+            Some(all) => all.push(operation.clone()),
+            None => apart.push(vec![operation.clone()]),
+        }
+    }
+    let launch = |all: &Vec<Operation>| {
+        let Action::Squares(at) = all[0].action else { return Err(Error::Damaged("squares without an index")) };
+        square(&Context { placed, operation: &all[0], setting }, all, at)
+    };
+    Ok(Some((count, apart.iter().map(launch).collect::<Result<_, Error>>()?)))
 }
 
 /// Returns one launch that squares gradients. The kernel gets the gradient with the lowest address, and the distances of the others from it. Their
@@ -59,31 +69,64 @@ fn square(context: &Context<'_>, all: &[Operation], first: u64) -> Result<Launch
         if operation.action != Action::Squares(next) || operation.written(Slot::Workspace) != Some(sums) {
             return Err(Error::Damaged("the squares of gradients do not lie one after the other"));
         }
-        next = next.saturating_add(context.elements(id).div_ceil(Clip::PIECE));
+        next = next.saturating_add(context.own(id).div_ceil(Clip::PIECE));
         ids.push(id);
         gradients.push(gradient);
     }
-    if next > context.elements(sums) {
+    let rows = rows(context, sums)?;
+    if next > rows.own {
         return Err(Error::Damaged("the squares of a gradient have less memory than they need"));
     }
     let format = |&id: &TensorId| context.tensor(id).role.format(context.setting.precision);
     let whole: Vec<bool> = ids.iter().map(|id| format(id) == Format::F32).collect();
-    let (base, distances) = distances(context.placed, &gradients, 0)?;
+    let (base, distances) = own_distances(context, &gradients, 0)?;
     let arguments = vec![base, Some(sums), Some(context.read(Slot::State)?)];
     let names = ["norm.cu", "norm_squares", "norm_squares_many"];
     let mut launch = many(context, names, &ids, (&[distances], &whole), arguments)?;
-    launch.numbers[1] = small(first)?;
+    launch.numbers[1] = small(context.setting.rank.saturating_mul(rows.pitch).saturating_add(first))?;
     launch.kernel = clipping(launch.kernel, context)?;
     Ok(launch)
 }
 
+/// The sums of gradients, in rows of which each rank writes one.
+struct Rows {
+    /// The number of rows: 1 if all ranks have equal gradients.
+    count: u64,
+    /// Sums of a row.
+    own: u64,
+    /// Elements from one row to the next; 0 for one row.
+    pitch: u64,
+}
+
+/// Returns the rows of a tensor of sums.
+fn rows(context: &Context<'_>, sums: TensorId) -> Result<Rows, Error> {
+    let tensor = context.tensor(sums);
+    if tensor.sharding == Sharding::Replicated {
+        return Ok(Rows { count: 1, own: context.elements(sums), pitch: 0 });
+    }
+    let (&[count, own], Some(pitch)) = (tensor.shape.dims(), tensor.own_shard()) else {
+        return Err(Error::Damaged("the squares of shards have no row for each rank"));
+    };
+    Ok(Rows { count, own, pitch })
+}
+
 /// Returns the launch that computes the norm, and the factor that updates multiply gradients with.
 pub(in crate::operations) fn total(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
-    let sums = context.read(Slot::Workspace)?;
-    let numbers = vec![small(context.elements(sums))?];
-    let kernel = context.kernel("norm.cu", "norm_total").with("FIELDS", FIELDS).with("MOST", most(POINTERS, FIELDS));
+    let sums = context.operation.read(Slot::Workspace);
+    let count = sums.map_or(0, |sums| context.elements(sums));
+    let mut numbers = vec![small(count)?];
+    let mut arguments = vec![sums];
+    if let Some(shards) = context.operation.read(Slot::Input(0)) {
+        let Rows { count, own, pitch } = rows(context, shards)?;
+        numbers.extend([small(count)?, small(own)?, small(pitch)?]);
+        arguments.push(Some(shards));
+    } else if sums.is_none() {
+        return Err(Error::Damaged("a norm of no gradients"));
+    }
+    arguments.push(Some(context.written(Slot::State)?));
+    let entry = if numbers.len() > 1 { "norm_total_of_ranks" } else { "norm_total" };
+    let kernel = context.kernel("norm.cu", entry).with("FIELDS", FIELDS).with("MOST", most(POINTERS, FIELDS));
     let kernel = clipping(kernel, context)?;
-    let arguments = vec![Some(sums), Some(context.written(Slot::State)?)];
     Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [THREADS, 1, 1], arguments, numbers }])
 }
 
@@ -93,6 +136,7 @@ fn clipping(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
     if !descent.needs_norm() {
         return Err(Error::Damaged("a program that needs no norm of gradients computes it"));
     }
+    let kernel = with_shards(kernel, context);
     let kernel = match descent.clip {
         Some(Clip::GlobalNorm(most)) => kernel.with_float("LARGEST", most),
         _ => kernel,

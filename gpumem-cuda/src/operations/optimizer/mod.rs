@@ -6,18 +6,21 @@ pub(crate) mod average;
 pub(in crate::operations) mod factored;
 pub(crate) mod gradient_norm;
 pub(in crate::operations) mod muon;
+mod shards;
 mod text;
 
 use super::context::{Context, LaunchContext};
 use super::optimizer::average::counting;
 
-use crate::calls::{Argument, Kernel, Launch, place, type_name};
+use crate::calls::{Argument, Kernel, Launch, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Piece, Slot, TensorId};
 use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, has_extent, state_count};
 use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Format, Precision, Role};
+pub(in crate::operations) use shards::distances;
+use shards::{distance_of_piece, own_distances, with_shards};
 use text::Text;
 
 /// Elements of a block: `BLOCK` of `multi_tensor.cuh`.
@@ -216,7 +219,7 @@ pub(super) fn many(
     (fields, bits): (&[Vec<u32>], &[bool]),
     arguments: Vec<Option<Argument>>,
 ) -> Result<Launch, Error> {
-    let works: Vec<Work> = tensors.iter().map(|&id| Work::of_elements(context.elements(id))).collect();
+    let works: Vec<Work> = tensors.iter().map(|&id| Work::of_elements(context.own(id))).collect();
     let most = most(arguments.len(), fields.len() + 1);
     let (entry, limit) = if tensors.len() <= FEW { (few, FEW) } else { (many, most) };
     let kernel = context.kernel(file, entry).with("FIELDS", fields.len() + 1).with("MOST", most);
@@ -278,9 +281,10 @@ fn look(context: &Context<'_>, checks: &[Operation]) -> Result<Launch, Error> {
     let ids = gradients.iter().copied().collect::<Option<Vec<TensorId>>>().ok_or(missing)?;
     let format = |&id: &TensorId| context.tensor(id).role.format(context.setting.precision);
     let whole: Vec<bool> = ids.iter().map(|id| format(id) == Format::F32).collect();
-    let (base, distances) = distances(context.placed, &gradients, 0)?;
+    let (base, distances) = own_distances(context, &gradients, 0)?;
     let arguments = vec![base, Some(context.written(Slot::State)?)];
-    many(context, ["check.cu", "check", "check_many"], &ids, (&[distances], &whole), arguments)
+    let launch = many(context, ["check.cu", "check", "check_many"], &ids, (&[distances], &whole), arguments)?;
+    Ok(Launch { kernel: with_shards(launch.kernel, context), ..launch })
 }
 
 /// Facts that all parameters of a launch share.
@@ -357,7 +361,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     let master = |id: &Option<TensorId>| id.filter(|&id| rule.mixed && context.placed.masters[id as usize].is_some());
     let masters: Vec<_> = parameters.iter().map(|id| master(id).map(|id| tensors + id)).collect();
     let ids: Vec<TensorId> = parameters.iter().flatten().copied().collect();
-    let at = |kind: &[Option<Argument>], absent| distances(context.placed, kind, absent);
+    let at = |kind: &[Option<Argument>], absent| own_distances(context, kind, absent);
     let (weights, of_weights) = at(&parameters, 0)?;
     let (copies, of_copies) = at(&masters, NONE)?;
     let (gradients, of_gradients) = at(&gradients, 0)?;
@@ -390,7 +394,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
 /// whole parameter, with the offset of the piece added to weights and gradients.
 ///
 /// # Errors
-/// As for [`update`], and an error for a piece that does not begin at a multiple of 256 bytes.
+/// As for [`update`], and an error for a piece that does not begin at a multiple of 256 bytes, or of 128 bytes on several ranks.
 pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch, Error> {
     if Kind::new(context)? != Kind::Elements {
         return Err(Error::Damaged("a piece of a parameter whose elements are updated together"));
@@ -398,16 +402,11 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
     is_prepared(context)?;
     let (parameter, gradient) = (context.written(Slot::Parameter)?, context.read(Slot::ParameterGradient)?);
     let outside = Error::Damaged("a piece of a parameter is none of its elements");
-    piece.end().filter(|&end| end <= context.elements(parameter).min(context.elements(gradient))).ok_or(outside)?;
+    piece.end().filter(|&end| end <= context.own(parameter).min(context.own(gradient))).ok_or(outside)?;
     let rule = Rule::new(context, context.operation);
     let master = context.operation.written(Slot::Master);
     let master = master.filter(|_| rule.mixed && context.placed.masters[parameter as usize].is_some());
-    let after = |id: TensorId| {
-        let bytes = piece.first.checked_mul(context.tensor(id).role.bytes(context.setting.precision));
-        let blocks = bytes.filter(|bytes| bytes.is_multiple_of(256)).and_then(|bytes| u32::try_from(bytes / 256).ok());
-        let odd = Error::Damaged("a piece of a parameter does not begin at a multiple of 256 bytes");
-        blocks.filter(|&blocks| blocks < NONE).ok_or(odd)
-    };
+    let after = |id: TensorId| distance_of_piece(context, id, piece.first);
     let mut arguments = vec![Some(parameter), master, Some(gradient)];
     let mut fields = vec![vec![after(parameter)?], vec![after(gradient)?]];
     fields.extend(rule.mixed.then(|| vec![if master.is_some() { 0 } else { NONE }]));
@@ -428,7 +427,7 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
 
 /// Adds the rule and its constants to a kernel that updates elements.
 fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Result<Kernel, Error> {
-    let kernel = kernel.with("MIXED", u8::from(rule.mixed));
+    let kernel = with_shards(kernel, context).with("MIXED", u8::from(rule.mixed));
     let own = rule_of(context, context.operation);
     let kernel = match rule.has_codes {
         true => with_codes(kernel, rule.turned),
@@ -551,26 +550,6 @@ pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
             kernel.with("CORRECTIONS", statements).with("VARIABLES", variables)
         }
     }
-}
-
-/// Returns the tensor with the lowest address, and the distance of each from it in units of 256 bytes; `absent` for a missing one.
-pub(super) fn distances(
-    placed: &Placed,
-    kind: &[Option<Argument>],
-    absent: u32,
-) -> Result<(Option<Argument>, Vec<u32>), Error> {
-    let offset = |argument: Argument| place(placed, argument).map(|(offset, _)| offset);
-    let offsets = kind.iter().map(|id| id.map(offset).transpose()).collect::<Result<Vec<Option<u64>>, Error>>()?;
-    let Some(start) = offsets.iter().flatten().min().copied() else {
-        return Ok((None, vec![absent; kind.len()]));
-    };
-    let at = offsets.iter().position(|&offset| offset == Some(start));
-    let distance = |offset: &Option<u64>| match offset.map(|offset| offset - start) {
-        None => Ok(absent),
-        Some(after) if after.is_multiple_of(256) && after / 256 < u64::from(NONE) => Ok((after / 256) as u32),
-        Some(_) => Err(Error::Damaged("a tensor does not begin at a multiple of 256 bytes")),
-    };
-    Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))
 }
 
 /// Adds the optimizer's rule to a kernel. If the rule is `grouped`, each parameter has a weight decay of its own.
