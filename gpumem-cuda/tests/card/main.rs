@@ -6,6 +6,7 @@
 //! | `replay` | the replayed graph against operation by operation, to the bit |
 //! | `profile` | the time of each launch by itself, the nodes of graphs, what the card says of itself |
 //! | `refusal` | too little free memory: an error with figures, and nothing broken after it |
+//! | `ranks` | two ranks on one card against the CPU's ranks |
 //! | `exact` | bytes on the card against the lines of the budget; no allocation after start-up |
 //!
 //! One test runs at a time, and what reads the environment or must begin without a context runs in a process of its own.
@@ -16,6 +17,7 @@ mod harness;
 mod curves;
 mod exact;
 mod profile;
+mod ranks;
 mod refusal;
 mod replay;
 mod smi;
