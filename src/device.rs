@@ -56,18 +56,26 @@ pub fn default_device() -> Result<AnyDevice, Error> {
 }
 
 impl AnyDevice {
-    /// Returns the device of this process among `ranks`: that of [`default_device`] for one rank, and for several the CPU, since cards exchange
-    /// nothing with other ranks yet. Without the feature `cpu` it is the card, which refuses networks of several ranks.
+    /// Returns the device of this process among `ranks`: that of [`default_device`] for one rank. Of several, each has the card whose number is that
+    /// of the rank on its machine, or the CPU without such a card.
     ///
     /// # Errors
-    /// As for [`default_device`] and `Cpu::on`.
+    /// As for [`default_device`], `Cuda::on` and `Cpu::on`.
     pub fn on(ranks: &Ranks) -> Result<AnyDevice, Error> {
-        #[cfg(feature = "cpu")]
-        if !ranks.is_alone() {
-            return gpumem_cpu::Cpu::on(ranks).map(AnyDevice::Cpu);
+        if ranks.is_alone() {
+            return default_device();
         }
-        let _ = ranks;
-        default_device()
+        #[cfg(feature = "cuda")]
+        match gpumem_cuda::Cuda::new(ranks.local_rank() as usize) {
+            // A card that is there is not replaced: ranks on cards and ranks on CPUs would wait for each other.
+            Ok(_) => return gpumem_cuda::Cuda::on(ranks).map(AnyDevice::Cuda),
+            #[cfg(feature = "cpu")]
+            Err(error) => gpumem_cuda::warning::notice(&gpumem_cuda::warning::instead_of_a_card("the CPU", &error)),
+            #[cfg(not(feature = "cpu"))]
+            Err(error) => return Err(error),
+        }
+        #[cfg(feature = "cpu")]
+        gpumem_cpu::Cpu::on(ranks).map(AnyDevice::Cpu)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::compile::cache::Cache;
 use crate::compile::target;
 use crate::context::{bind, lower_limits};
 use crate::error::failure;
-use crate::libraries::nccl::{self, Communicator, Rank};
+use crate::libraries::nccl::{self, Communicator, Rank, RankId};
 use crate::libraries::nvml::Nvml;
 use crate::libraries::preflight;
 use crate::memory_log::{ContextBytes, Meter, Records, Stages, network};
@@ -14,6 +14,7 @@ use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, result};
 use gpumem_core::error::{Beside, Error};
 use gpumem_core::run::device::{Device, Job};
+use gpumem_core::run::ranks;
 use gpumem_core::train::ranks::Ranks;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -92,6 +93,31 @@ impl Cuda {
             Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
         }
         Ok(cuda)
+    }
+
+    /// Opens the card of this process among `ranks`, which a launcher started: `Cuda::on(&Ranks::from_environment()?)`. It is the card whose number is
+    /// that of the rank on its machine. Several ranks meet at the place that `NCCL_COMM_ID` names.
+    ///
+    /// # Errors
+    /// As for [`Cuda::new`] and [`Cuda::on_rank`]; [`Error::Unsupported`] if several ranks have no such variable.
+    pub fn on(ranks: &ranks::Ranks) -> Result<Cuda, Error> {
+        let ordinal = usize::try_from(ranks.local_rank()).unwrap_or(usize::MAX);
+        if ranks.is_alone() {
+            return Cuda::new(ordinal);
+        }
+        if std::env::var_os(nccl::MEETING).is_none_or(|place| place.is_empty()) {
+            // Each process would make an id of its own, and wait for the others in vain.
+            let what = format!(
+                "{} ranks were started, and nothing says where they meet; set `{}` to the machine of rank 0 and a free port on all of them, as \
+                 `{}=localhost:29600`",
+                ranks.count(),
+                nccl::MEETING,
+                nccl::MEETING
+            );
+            return Err(Error::Unsupported { device: "CUDA", what });
+        }
+        let card = Cuda::new(ordinal)?;
+        card.on_rank(Rank { number: ranks.rank(), count: ranks.count(), id: RankId::new()? })
     }
 
     /// Returns this card as that of one of several ranks, which share the training steps of networks with `ranks` in `TRAIN`. Each rank is a process

@@ -24,6 +24,9 @@ use std::fmt;
 use table::Functions;
 pub(crate) use table::functions;
 
+/// The variable with the place where ranks meet.
+pub(crate) const MEETING: &str = "NCCL_COMM_ID";
+
 /// The library's handle of a communicator.
 pub(crate) type Comm = *mut c_void;
 

@@ -109,3 +109,15 @@ fn deterministic_sums_need_an_algorithm() {
     }
     assert!(refusal(&[], true).ends_with("start all ranks with `NCCL_ALGO=Ring`"));
 }
+
+#[test]
+fn ranks_without_a_place_to_meet_are_refused() {
+    let variables = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
+    let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+    let ranks = gpumem_core::run::ranks::Ranks::from_variables(value).unwrap();
+    assert_eq!(
+        crate::Cuda::on(&ranks).unwrap_err().to_string(),
+        "CUDA: 2 ranks were started, and nothing says where they meet; set `NCCL_COMM_ID` to the machine of rank 0 and a free port on all of \
+         them, as `NCCL_COMM_ID=localhost:29600`"
+    );
+}
