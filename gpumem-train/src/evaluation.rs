@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::metrics::{Metric, Table};
 use crate::padding::Padding;
 use crate::replay::trained_samples;
-use crate::start::shard;
+use crate::shard::shard;
 use gpumem_core::network::Trains;
 use gpumem_core::run::averages::Averaged;
 use gpumem_core::run::device::Device;

@@ -14,6 +14,7 @@ mod padding;
 mod progress;
 mod replay;
 mod report;
+mod shard;
 mod start;
 mod steps;
 pub mod tensorboard;
