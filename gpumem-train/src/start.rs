@@ -6,9 +6,8 @@ use crate::error::{Error, Result};
 use crate::padding::Padding;
 use crate::progress::Display;
 use crate::trainer::Trainer;
-use gpumem_core::network::{Network, Trains};
+use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
-use gpumem_core::run::net::Net;
 use gpumem_data::{Batched, Loader};
 use std::time::Instant;
 

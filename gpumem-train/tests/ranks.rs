@@ -4,7 +4,6 @@ mod common;
 
 use common::points;
 use gpumem::Cpu;
-use gpumem::prelude::*;
 use gpumem_data::LoaderOf;
 use gpumem_train::log::JsonLines;
 use gpumem_train::metrics::Accuracy;
