@@ -120,7 +120,7 @@ impl Cuda {
         card.on_rank(Rank { number: ranks.rank(), count: ranks.count(), id: RankId::new()? })
     }
 
-    /// Returns this card as that of one of several ranks, which share the training steps of networks with `ranks` in `TRAIN`. Each rank is a process
+    /// Returns this card as that of one of several ranks. They share the training steps of networks with `ranks` in `TRAIN`. Each rank is a process
     /// with a card of its own. All ranks load the same networks and make the same calls, in the same order.
     ///
     /// They meet when the first network is loaded that is trained. From then on, a rank waits for the others at most `GPUMEM_RANKS_TIMEOUT` seconds,

@@ -559,7 +559,7 @@ pub fn pack_within(
 ///
 /// # Errors
 /// See [`PlanError`].
-pub(crate) fn budget_within(
+pub fn budget_within(
     tables: &Tables<'_>,
     batch: u64,
     precision: Precision,

@@ -523,7 +523,7 @@ impl Program {
         most
     }
 
-    /// True if chunks of the logits are computed a second time, for the gradient of a weight that the head shares.
+    /// True if chunks of the logits are computed again, for the gradient of a weight that the head shares.
     pub fn computes_logits_twice(&self) -> bool {
         self.operations.iter().any(|operation| matches!(&operation.action, Action::Loss(loss) if loss.again))
     }

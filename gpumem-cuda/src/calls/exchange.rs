@@ -75,14 +75,14 @@ pub struct Place {
 /// Elements that only fill up the last shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// Their place.
+    /// The place of the first one.
     pub place: Place,
-    /// Their bytes.
+    /// The bytes of all of them.
     pub bytes: u64,
 }
 
 impl Kind {
-    /// Returns the bytes that a rank sends and those that it receives, of `shard` bytes of one rank and `whole` bytes of all.
+    /// Returns the bytes that a rank sends, and those that it receives. A shard has `shard` bytes, and all ranks have `whole`.
     pub fn bytes(self, shard: u64, whole: u64) -> [u64; 2] {
         match self {
             Kind::Reduce(_) => [shard; 2],
