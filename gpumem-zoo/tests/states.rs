@@ -5,13 +5,13 @@
 mod pages;
 
 use gpumem::{Half, Line, Network, Offload, Precision, Update, network};
-use gpumem_core::Role;
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Sizes, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::program::{Class, Program};
 use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
+use gpumem_core::{Checkpoint, Role};
 use gpumem_zoo::gpt2::Gpt2Xl;
 use std::fmt::Write as _;
 
@@ -155,7 +155,9 @@ impl Way {
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Sizes::new(1, PRECISION, workspaces);
-        let Fitted { plain, leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
+        let plain = blueprint.training_for(&setting).unwrap().unwrap();
+        blueprint.training.as_mut().unwrap().checkpoint = Checkpoint::Auto;
+        let Fitted { leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
         let budget = budget_at(&tables(&plain).as_tables().with_workspaces(workspaces), 1, PRECISION).unwrap();
         (plain, budget, leaner.unwrap())
     }
