@@ -67,7 +67,7 @@ impl Source {
 
 fn mib(bytes: u64) -> String {
     let mut digits = (bytes as f64 / f64::from(1 << 20)).round().to_string();
-    for place in (1..digits.len()).rev().filter(|place| (digits.len() - place) % 3 == 0).collect::<Vec<_>>() {
+    for place in (1..digits.len()).rev().filter(|place| (digits.len() - place).is_multiple_of(3)).collect::<Vec<_>>() {
         digits.insert(place, ',');
     }
     digits
@@ -89,12 +89,14 @@ fn leanest(source: &Source, ranks: u64, shard: Shard) -> u64 {
     peaks.min().unwrap()
 }
 
+/// Returns the bytes that a rank needs of its arena.
+type Arena = fn(&Source, u64, Shard) -> u64;
+
 /// Compares the guide's table of a network with what the planner says.
 fn check(name: &str, source: &Source) {
     let mut text =
         format!("| |{}\n| --- |{}\n", RANKS.map(|ranks| format!(" {ranks} |")).concat(), " ---: |".repeat(RANKS.len()));
-    let rows: [(&str, fn(&Source, u64, Shard) -> u64); 2] = [("", whole), (", all recomputation", leanest)];
-    for (suffix, arena) in rows {
+    for (suffix, arena) in [("", whole as Arena), (", all recomputation", leanest)] {
         for shard in Shard::ALL {
             let of = |ranks| {
                 if ranks == 1 && shard != Shard::None {

@@ -130,9 +130,9 @@ fn numbers_at(job: &Job, runner: &mut impl Runner, (placed, id): (&Placed, usize
     let width = tensor.role.bytes(job.precision) as usize;
     let mut bytes = vec![0; tensor.elements(BATCH).unwrap() as usize * width];
     runner.read(placed.offsets[id], &mut bytes)?;
-    let number = |bytes: &[u8]| match bytes {
-        &[a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
-        &[a, b] => f32::from(u16::from_le_bytes([a, b])),
+    let number = |bytes: &[u8]| match *bytes {
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+        [a, b] => f32::from(u16::from_le_bytes([a, b])),
         _ => panic!("numbers of {width} bytes"),
     };
     Ok(bytes.chunks_exact(width).map(number).collect())
