@@ -3,8 +3,8 @@
 //! All ranks run one program. They hold equal amounts of memory, so that one check holds for all of them. A rank takes `batch / ranks` samples of
 //! each step, as a micro-batch does; gradients are added up over ranks.
 //!
-//! A tensor is sharded by elements, in the order in which they are in memory: rank r has elements `[r * s, (r + 1) * s)` of it, where `s` is
-//! [`Ranks::shard_of`]. The last shard may be padded.
+//! A tensor is sharded by elements, in the order in which they are in memory: rank r has elements `[r * s, (r + 1) * s)` of it, where
+//! [`Sharding::own`] returns `s`. The last shard may be padded.
 
 use crate::cards::Card;
 use crate::number::Role;
