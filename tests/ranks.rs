@@ -31,7 +31,7 @@ macro_rules! joined {
     };
 }
 
-/// The same inputs and outputs, with adapters of frozen weights in 4 bits.
+/// A network with the inputs and outputs of `joined`, and adapters of frozen weights in 4 bits.
 macro_rules! adapted {
     ($name:ident, { $($settings:tt)* }) => {
         network! {

@@ -241,7 +241,7 @@ fn twice_of(mut terms: Vec<Term>) -> Vec<Term> {
     terms
 }
 
-/// How many losses of a program are there for their gradients alone.
+/// Counts the losses of a program that are computed for their gradients alone.
 fn measured_again(program: &Program) -> usize {
     program.operations.iter().filter(|it| matches!(&it.action, Action::Loss(criterion) if criterion.again)).count()
 }

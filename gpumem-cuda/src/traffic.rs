@@ -325,7 +325,7 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
         }
         Call::Passage(passage) => passage.copies().iter().map(|copy| (copy.arena, !passage.arrives())).collect(),
         Call::Exchange(Exchange::Start(all)) => all.iter().map(|it| (it.sent.tensor, true)).collect(),
-        // What is received is there after the wait.
+        // Received numbers are complete after the wait.
         Call::Exchange(Exchange::Wait(received)) => received.iter().map(|&tensor| (tensor, false)).collect(),
         Call::Attention(attention) => {
             let Attention { pass, x, y, logs, workspace, .. } = attention;

@@ -11,6 +11,37 @@ use crate::train::Ranks as Planned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
+
+/// The variable with the seconds that a rank waits for the others.
+pub const TIMEOUT: &str = "GPUMEM_RANKS_TIMEOUT";
+
+/// The seconds without that variable.
+const SECONDS: u64 = 600;
+
+/// Returns the time that a rank of a device waits for the others, if [`TIMEOUT`] has this value.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a value that is no number of seconds.
+pub fn timeout(device: &'static str, written: Option<&str>) -> Result<Duration, Error> {
+    let Some(written) = written.filter(|written| !written.trim().is_empty()) else {
+        return Ok(Duration::from_secs(SECONDS));
+    };
+    written.trim().parse().ok().filter(|&seconds| seconds > 0).map(Duration::from_secs).ok_or_else(|| {
+        let what =
+            format!("`{TIMEOUT}={written}` is no number of seconds; write a whole one from 1 on, such as {SECONDS}");
+        Error::Unsupported { device, what }
+    })
+}
+
+/// Returns the error of a rank that has waited in vain for `others`.
+pub fn waited(rank: u64, timeout: Duration, others: &str) -> Error {
+    let what = format!(
+        "waited {} s for {others}; all ranks make the same calls in the same order, and `{TIMEOUT}` sets how long they wait",
+        timeout.as_secs()
+    );
+    Error::Ranks { rank, what }
+}
 
 /// The name of what errors of this module are about.
 const ENVIRONMENT: &str = "the environment";

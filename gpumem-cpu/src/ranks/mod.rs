@@ -8,15 +8,11 @@ use crate::DEVICE;
 use gpumem_core::error::Error;
 use gpumem_core::run::agreement;
 use gpumem_core::run::device::Fact;
+pub(crate) use gpumem_core::run::ranks::waited;
+use gpumem_core::run::ranks::{TIMEOUT, timeout as timeout_of};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The variable with the seconds that a rank waits for the others.
-const TIMEOUT: &str = "GPUMEM_RANKS_TIMEOUT";
-
-/// The seconds without that variable.
-const SECONDS: u64 = 600;
 
 /// The reason of a rank whose network was dropped.
 pub(crate) const UNLOADED: &str = "has stopped: its network is no longer loaded";
@@ -101,28 +97,7 @@ fn mean_of(all: &[&[f32]], to: &mut [f32]) {
 /// # Errors
 /// A variable that is no number of seconds.
 pub(crate) fn timeout() -> Result<Duration, Error> {
-    timeout_of(std::env::var(TIMEOUT).ok().as_deref())
-}
-
-/// Returns the time that the value of the variable stands for.
-fn timeout_of(written: Option<&str>) -> Result<Duration, Error> {
-    let Some(written) = written.filter(|written| !written.trim().is_empty()) else {
-        return Ok(Duration::from_secs(SECONDS));
-    };
-    written.trim().parse().ok().filter(|&seconds| seconds > 0).map(Duration::from_secs).ok_or_else(|| {
-        let what =
-            format!("`{TIMEOUT}={written}` is no number of seconds; write a whole one from 1 on, such as {SECONDS}");
-        Error::Unsupported { device: DEVICE, what }
-    })
-}
-
-/// Returns the error of a rank that has waited in vain for `others`.
-fn waited(rank: u64, timeout: Duration, others: &str) -> Error {
-    let what = format!(
-        "waited {} s for {others}; all ranks make the same calls in the same order, and `{TIMEOUT}` sets how long they wait",
-        timeout.as_secs()
-    );
-    Error::Ranks { rank, what }
+    timeout_of(DEVICE, std::env::var(TIMEOUT).ok().as_deref())
 }
 
 /// Returns the error of a rank that refused its batch.
@@ -136,11 +111,11 @@ mod tests {
 
     #[test]
     fn seconds_that_a_rank_waits() {
-        assert_eq!(timeout_of(None), Ok(Duration::from_secs(600)));
-        assert_eq!(timeout_of(Some("")), Ok(Duration::from_secs(600)));
-        assert_eq!(timeout_of(Some(" 5 ")), Ok(Duration::from_secs(5)));
+        assert_eq!(timeout_of(DEVICE, None), Ok(Duration::from_secs(600)));
+        assert_eq!(timeout_of(DEVICE, Some("")), Ok(Duration::from_secs(600)));
+        assert_eq!(timeout_of(DEVICE, Some(" 5 ")), Ok(Duration::from_secs(5)));
         for wrong in ["0", "-1", "1.5", "soon"] {
-            let error = timeout_of(Some(wrong)).unwrap_err().to_string();
+            let error = timeout_of(DEVICE, Some(wrong)).unwrap_err().to_string();
             let expected = format!(
                 "the CPU: `GPUMEM_RANKS_TIMEOUT={wrong}` is no number of seconds; write a whole one from 1 on, such as 600"
             );

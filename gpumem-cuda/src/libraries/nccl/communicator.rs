@@ -13,15 +13,12 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaStream, result};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
+use gpumem_core::run::ranks;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// The variable with the seconds that a rank waits for the others, and their number without it.
-const TIMEOUT: &str = "GPUMEM_RANKS_TIMEOUT";
-const SECONDS: u64 = 600;
 
 /// The time from one look of the watch to the next, and from one question for the state of a call to the next.
 const LOOK: Duration = Duration::from_millis(100);
@@ -129,11 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Returns the error that the other ranks did not come in time.
     fn late(&self) -> Error {
-        let what = format!(
-            "waited {} s for the others; all ranks make the same calls in the same order, and `{TIMEOUT}` sets how long they wait",
-            self.timeout.as_secs()
-        );
-        Error::Ranks { rank: self.rank, what }
+        ranks::waited(self.rank, self.timeout, "the others")
     }
 
     /// Records the first failure, and aborts the communicator, so that nothing waits for it.
@@ -227,6 +220,7 @@ impl Communicator {
         deterministic: bool,
     ) -> Result<Communicator, Error> {
         check_environment(&|name| std::env::var(name).ok(), deterministic)?;
+        let timeout = ranks::timeout("CUDA", std::env::var(ranks::TIMEOUT).ok().as_deref())?;
         let functions = *functions()?;
         let too_many = || Error::Unsupported { device: "CUDA", what: "more ranks than NCCL counts".into() };
         let [count, number] = [rank.count, rank.number].map(|number| c_int::try_from(number).map_err(|_| too_many()));
@@ -244,11 +238,10 @@ impl Communicator {
             }
             return Err(error);
         }
-        let seconds = std::env::var(TIMEOUT).ok().and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(SECONDS);
         let shared = Shared {
             functions,
             rank: rank.number,
-            timeout: Duration::from_secs(seconds),
+            timeout,
             comm: Mutex::new(Some(Handle(comm))),
             watched: Mutex::default(),
             changed: Condvar::new(),
