@@ -32,7 +32,8 @@ fn words(layers_before: &str, loss: Vec<Term>, checkpoint: Checkpoint) -> Bluepr
     let input = graph.input(common::tokens(64)).unwrap();
     let output = layers(&mut graph, input, &format!("Embedding(400, 4) | {layers_before} | LayerNorm | Linear(400)"));
     let (update, descent) = (Update::Fused, Descent::PLAIN);
-    let training = Some(Steps { loss, moments: 0, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
+    let training =
+        Some(Steps { loss, moments: 0, update, checkpoint, descent, conv_norm: ConvNorm::Fused, ordered_at: None });
     Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 

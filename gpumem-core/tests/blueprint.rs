@@ -25,7 +25,15 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let offload = Offload::ALL[kind % 4];
         let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64, offload, ..Descent::PLAIN };
         let (update, conv_norm) = (Update::Separate, ConvNorm::ALL[kind % 2]);
-        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm });
+        let training = (kind % 3 > 0).then_some(Steps {
+            loss,
+            moments: 2,
+            update,
+            checkpoint,
+            descent,
+            conv_norm,
+            ordered_at: [None, Some(32)][kind % 2],
+        });
         Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
     })
 }

@@ -25,7 +25,7 @@ fn blueprint(conv_norm: ConvNorm) -> Blueprint {
     }
     let output = chain(&mut graph, x, "GlobalAvgPool | Linear(3)");
     let (loss, update, checkpoint, descent) = (vec![Term::MSE], Update::Fused, Checkpoint::None, Descent::PLAIN);
-    let training = Some(Steps { loss, moments: 1, update, checkpoint, descent, conv_norm });
+    let training = Some(Steps { loss, moments: 1, update, checkpoint, descent, conv_norm, ordered_at: None });
     Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 

@@ -265,6 +265,7 @@ fn parked_activations_lower_the_bound() {
             checkpoint,
             descent: Descent { offload, ..Descent::PLAIN },
             conv_norm: ConvNorm::Fused,
+            ordered_at: None,
         }),
         cached: None,
         parts: Default::default(),

@@ -30,8 +30,15 @@ fn blueprint(text: &str, loss: Term, checkpoint: Checkpoint) -> Blueprint {
     let input = graph.input(numbers(&[3, 16, 16])).unwrap();
     let output = layers(&mut graph, input, text);
     let (update, descent) = (Update::Fused, Descent::PLAIN);
-    let training =
-        Some(Steps { loss: vec![loss], moments: 1, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
+    let training = Some(Steps {
+        loss: vec![loss],
+        moments: 1,
+        update,
+        checkpoint,
+        descent,
+        conv_norm: ConvNorm::Fused,
+        ordered_at: None,
+    });
     Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 
@@ -516,6 +523,7 @@ fn what_is_read_between_is_not_in_place() {
             checkpoint: Checkpoint::None,
             descent: Descent::PLAIN,
             conv_norm: ConvNorm::Fused,
+            ordered_at: None,
         };
         let blueprint = Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() };
         let plain = blueprint.training(Precision::F32).unwrap().unwrap();
@@ -536,8 +544,15 @@ fn a_base_in_codes() {
         let outer = layers(&mut graph, inner, "Linear(100) | Linear(3)");
         let places = graph.adapt(&[Lora { rank: 4, alpha: 8.0, targets: Vec::new(), base, rows: rows.clone() }]);
         let (update, checkpoint, descent) = (Update::Fused, Checkpoint::None, Descent::PLAIN);
-        let steps =
-            Steps { loss: vec![Term::MSE], moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused };
+        let steps = Steps {
+            loss: vec![Term::MSE],
+            moments: 2,
+            update,
+            checkpoint,
+            descent,
+            conv_norm: ConvNorm::Fused,
+            ordered_at: None,
+        };
         let outputs = vec![places[outer]];
         (Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() }, rows)
     };

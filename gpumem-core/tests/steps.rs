@@ -21,7 +21,7 @@ const BATCH: u64 = 4;
 
 fn steps(loss: Vec<Term>, moments: u64, update: Update) -> Steps {
     let (checkpoint, descent, conv_norm) = (Checkpoint::Norms, Descent::PLAIN, ConvNorm::Fused);
-    Steps { loss, moments, update, checkpoint, descent, conv_norm }
+    Steps { loss, moments, update, checkpoint, descent, conv_norm, ordered_at: None }
 }
 
 fn part(name: &str, trains: &str, steps: Steps) -> PartStep {

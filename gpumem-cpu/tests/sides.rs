@@ -230,7 +230,15 @@ fn other_savers_change_no_bit() {
         let steps = |offload, checkpoint| {
             let descent = Descent { micro_batches, offload, ..Descent::PLAIN };
             let (loss, update) = (vec![Term::CROSS_ENTROPY], Update::Fused);
-            let training = Some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
+            let training = Some(Steps {
+                loss,
+                moments: 2,
+                update,
+                checkpoint,
+                descent,
+                conv_norm: ConvNorm::Fused,
+                ordered_at: None,
+            });
             let blueprint = Blueprint {
                 graph: graph.clone(),
                 outputs: vec![output],

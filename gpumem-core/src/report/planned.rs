@@ -1,5 +1,7 @@
 //! Plans of a network at any batch, precision and card, made with the functions that the compiler evaluates.
 
+mod largest;
+
 use super::Arenas;
 use super::max_batch::ByBatch;
 use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
@@ -145,6 +147,8 @@ pub struct Planned {
     in_chunks: RefCell<BTreeMap<u64, Choices>>,
     /// Programs that memory has chosen, with their budgets.
     chosen: RefCell<Vec<Chosen>>,
+    /// The program lowered for other batches.
+    lowered: RefCell<largest::ByLowering>,
 }
 
 /// A program that was chosen for some cards.
@@ -238,6 +242,7 @@ impl Planned {
             choices: RefCell::default(),
             in_chunks: RefCell::default(),
             chosen: RefCell::default(),
+            lowered: RefCell::default(),
         })
     }
 
@@ -433,11 +438,6 @@ impl Planned {
             Checkpoint::None | Checkpoint::Norms | Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => 0,
         };
         Ok(lasting.saturating_sub(sizes.targets(&self.program)).saturating_add(saved))
-    }
-
-    /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
-    pub fn largest_batch(&self, aim: &[&Card], room: u64) -> u64 {
-        self.with_arenas(aim, |arenas| arenas.largest(room))
     }
 
     /// Returns the most time steps that the cache can have in an arena of at most `room` bytes. 0 if not even one fits.

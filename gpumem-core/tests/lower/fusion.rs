@@ -66,7 +66,8 @@ fn bottlenecks() -> Program {
     }
     let output = chain(&mut graph, x, "GlobalAvgPool | Linear(4)");
     let (loss, update, checkpoint, descent) = (vec![Term::MSE], Update::Fused, Checkpoint::Norms, Descent::PLAIN);
-    let training = Some(Steps { loss, moments: 1, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
+    let training =
+        Some(Steps { loss, moments: 1, update, checkpoint, descent, conv_norm: ConvNorm::Fused, ordered_at: None });
     let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() };
     blueprint.training_for(&Sizes::new(6, Precision::Bf16, Workspaces::UNLIMITED)).unwrap().unwrap()
 }

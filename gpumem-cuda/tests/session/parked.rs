@@ -49,7 +49,15 @@ impl Way {
     fn blueprint(&self, checkpoint: Checkpoint) -> Blueprint {
         let (graph, output) = deep(self.blocks);
         let (loss, descent) = (vec![Term::CROSS_ENTROPY], Descent { offload: self.offload, ..self.descent });
-        let training = Steps { loss, moments: 2, update: self.update, checkpoint, descent, conv_norm: ConvNorm::Fused };
+        let training = Steps {
+            loss,
+            moments: 2,
+            update: self.update,
+            checkpoint,
+            descent,
+            conv_norm: ConvNorm::Fused,
+            ordered_at: None,
+        };
         Blueprint { graph, outputs: vec![output], training: Some(training), cached: None, parts: Default::default() }
     }
 

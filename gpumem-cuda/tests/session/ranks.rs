@@ -49,7 +49,8 @@ impl Shared {
         };
         let descent = Descent { ranks, skips: self.precision.scales_loss(), ..self.descent }.at(self.precision);
         let (loss, update, checkpoint) = (vec![self.loss.clone()], self.update, Checkpoint::None);
-        let training = Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused };
+        let training =
+            Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused, ordered_at: None };
         let blueprint = Blueprint {
             graph,
             outputs: vec![output],

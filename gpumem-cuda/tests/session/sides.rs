@@ -32,6 +32,7 @@ fn job(offload: Offload, checkpoint: Checkpoint, micro_batches: u64, precision: 
         checkpoint,
         descent,
         conv_norm: ConvNorm::Fused,
+        ordered_at: None,
     });
     let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() };
     let setting = Sizes::new(BATCH * micro_batches, precision, Workspaces::UNLIMITED);

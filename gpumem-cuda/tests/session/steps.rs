@@ -29,6 +29,7 @@ fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
         checkpoint: Checkpoint::Norms,
         descent,
         conv_norm: ConvNorm::Fused,
+        ordered_at: None,
     };
     let [first, second] = descents;
     let all = vec![

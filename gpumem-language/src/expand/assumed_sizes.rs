@@ -26,8 +26,8 @@ pub(super) struct Guesses {
 /// A packing for one of them usually serves other batches too, which then need no packing of their own.
 const BATCHES: [u64; 6] = [256, 32, 4, 1, 8, 16];
 
-/// The batch at which recomputation is searched if the batch is not a literal. The result is about as good at other batches.
-const NOMINAL: u64 = 32;
+/// The batch at which orders and recomputation are searched if the batch is not a literal. The result is about as good at other batches.
+pub(super) const NOMINAL: u64 = 32;
 
 impl Guesses {
     pub(super) fn new(readings: &Readings<'_>, programs: &Programs) -> Guesses {

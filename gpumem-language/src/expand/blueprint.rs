@@ -1,5 +1,6 @@
 //! The blueprint of a network, from which its programs are lowered here and by tools.
 
+use super::target_cards::room_of_largest;
 use super::{Readings, assumed_sizes, report};
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
@@ -114,6 +115,7 @@ fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
 
 /// Returns the facts of a training step that its program depends on.
 fn steps_of(train: &Reading<'_>) -> Steps {
+    let is_lowered_once = train.known_batch.is_none() && room_of_largest(train).is_none();
     Steps {
         loss: train.loss.terms.clone(),
         moments: train.moments,
@@ -121,5 +123,6 @@ fn steps_of(train: &Reading<'_>) -> Steps {
         checkpoint: train.checkpoint,
         descent: train.descent,
         conv_norm: train.conv_norm,
+        ordered_at: is_lowered_once.then_some(assumed_sizes::NOMINAL),
     }
 }

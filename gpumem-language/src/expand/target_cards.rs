@@ -34,29 +34,22 @@ pub(super) struct Found {
 /// Without this, const evaluation would have to plan every recompute level at one batch after the other. `None` for other networks, and if not even
 /// one sample fits.
 pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
-    let Some(reading) = readings.train().filter(|reading| reading.takes_largest) else { return Ok(None) };
-    if !blueprint.decides() {
-        return Ok(None);
-    }
-    // If no card is named, there is no limit and so no largest batch.
-    let Some(room) = room(reading, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
+    let Some(reading) = readings.train() else { return Ok(None) };
+    let Some(room) = room_of_largest(reading) else { return Ok(None) };
     let found = blueprint.largest_fitted(&nominal(readings), room)?;
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
-/// Returns the largest batch of a training step that recomputes what it has to, in an arena of `room` bytes. `None` for other steps.
+/// Returns the bytes for which the macro finds the batch of a step with `batch: Largest`.
 ///
-/// That of a step in which not even one sample fits is 1.
-pub(crate) fn largest_batch(
-    readings: &Readings<'_>,
-    blueprint: &Blueprint,
-    room: u64,
-) -> Result<Option<u64>, LowerError> {
-    if !blueprint.decides() {
-        return Ok(None);
-    }
-    let found = blueprint.largest_fitted(&nominal(readings), room)?;
-    Ok(Some(found.map_or(1, |found| found.batch)))
+/// `None` for other steps, and if no card is named: then there is no limit, and so no largest batch.
+pub(super) fn room_of_largest(reading: &Reading<'_>) -> Option<u64> {
+    room(reading, false).filter(|&room| reading.takes_largest && room < u64::MAX)
+}
+
+/// Returns the largest batch of a training step in an arena of `room` bytes. 1 if not even one sample fits.
+pub(crate) fn largest_batch(readings: &Readings<'_>, blueprint: &Blueprint, room: u64) -> Result<u64, LowerError> {
+    Ok(blueprint.largest_fitted(&nominal(readings), room)?.map_or(1, |found| found.batch))
 }
 
 /// Returns the bytes that the arena of a constant's program may have on its target cards. `None` unless headroom and scratch limits are literals.
@@ -178,13 +171,20 @@ mod tests {
         assert_eq!(expanded("Auto", "precision: Bf16"), [1]);
     }
 
+    /// The backward pass is ordered for the batch that was found, also in a step that recomputes nothing.
+    #[test]
+    fn a_step_in_which_memory_decides_nothing_is_lowered_for_its_batch() {
+        let tokens = expanded("None", "cards: [RTX_3060]");
+        assert!(place_of(&tokens, "largest_found").is_some() && place_of(&tokens, "largest_fitting").is_none());
+    }
+
     /// Const evaluation searches the batch if the macro does not know the numbers.
     #[test]
     fn what_is_not_known_here_is_not_found_here() {
         for (checkpoint, cards) in [
             ("Auto", "cards: [RTX_3060], headroom: HEADROOM"),
             ("Auto", "cards: [RTX_3060], conv_workspace: 1 << 20"),
-            ("None", "cards: [RTX_3060]"),
+            ("None", "cards: [RTX_3060], headroom: HEADROOM"),
         ] {
             let tokens = expanded(checkpoint, cards);
             let names = ["largest_found", "largest_fitting"].map(|name| place_of(&tokens, name).is_some());

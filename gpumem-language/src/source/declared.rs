@@ -159,8 +159,8 @@ fn largest(
         NotPlanned::Lower(LowerError { row: None, message })
     };
     let room = room.ok_or_else(no_card)?;
-    if training && let Some(batch) = expand::largest_batch(&readings.only(reading), blueprint, room)? {
-        return Ok(batch);
+    if training {
+        return Ok(expand::largest_batch(&readings.only(reading), blueprint, room)?);
     }
     let plan = Planned::new(blueprint, written, 1, [training, readings.infer.is_some()])?;
     Ok(plan.largest_batch(&plan.cards, room).max(1))

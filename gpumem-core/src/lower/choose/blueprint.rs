@@ -48,6 +48,10 @@ pub struct Steps {
     pub descent: Descent,
     /// The choice to run 1x1 convolutions and the normalisations after them as one operation, or as two.
     pub conv_norm: ConvNorm,
+    /// The batch for which the backward pass is ordered, if the batch of the step is not a literal. `None`: that of the step.
+    ///
+    /// The macro lowers such a step once, for all batches that it may have.
+    pub ordered_at: Option<u64>,
 }
 
 impl Steps {
@@ -119,7 +123,7 @@ impl Wire for Term {
         })
     }
 }
-wire_struct!(Steps { loss, moments, update, checkpoint, descent, conv_norm });
+wire_struct!(Steps { loss, moments, update, checkpoint, descent, conv_norm, ordered_at });
 wire_struct!(PartStep { name, trains, steps });
 wire_struct!(Parts { at, all });
 
@@ -175,6 +179,8 @@ impl Blueprint {
     }
 
     fn ordered(&self, setting: &Sizes) -> Result<Option<Program>, LowerError> {
+        let batch = self.training.as_ref().and_then(|steps| steps.ordered_at).unwrap_or(setting.batch);
+        let setting = &Sizes { batch, ..*setting };
         self.trained(setting.precision, |graph, options| lower_for(graph, &self.outputs, options, setting))
     }
 

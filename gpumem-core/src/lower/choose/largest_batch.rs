@@ -1,13 +1,16 @@
 //! The largest batch of a training step that fits, if cards are known while the network is lowered.
 //!
 //! Input: a blueprint, a setting, and the bytes available to an arena. Output: a batch, and the step for it as [`Blueprint::fitted`] makes it,
-//! with levels of a batch nearby. Cost: one search for recomputation and one or two packings, which fit and need not be the smallest.
+//! with levels of a batch nearby. Cost: one search for recomputation, or a few lowerings without, and one or two packings, which fit and need not be
+//! the smallest.
 
 use crate::lower::choose::candidates::Levels;
+use crate::lower::choose::level::packed_within;
 use crate::lower::{Blueprint, Fitted, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::available_within;
 use crate::program::Program;
+use alloc::vec::Vec;
 
 /// The most batches that are planned for one answer.
 const MOST_PLANS: usize = 8;
@@ -32,13 +35,17 @@ pub struct LargestFitted {
 
 impl Blueprint {
     /// Returns the largest batch with which the step that recomputes most fits into `room` bytes, and the step for it. That step has as little
-    /// recomputation as was found, or as much as `Budget` asks for. The plain step is first lowered for the batch of the setting.
+    /// recomputation as was found, or as much as `Budget` asks for. The plain step is lowered for the batch of the setting. A step in which memory
+    /// decides nothing is lowered for the batch that is returned.
     ///
     /// `None` for a network that is not trained, or if not even one sample fits.
     ///
     /// # Errors
     /// See [`lower`](crate::lower::lower).
     pub fn largest_fitted(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
+        if !self.decides() {
+            return self.largest_plain(setting, room);
+        }
         let Some(plain) = self.plain(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.parts()).max(1);
         let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
@@ -64,6 +71,40 @@ impl Blueprint {
                 return Ok(Some(LargestFitted { batch: at.batch, fitted }));
             }
             batch = smaller(batch, arena, room);
+        }
+        Ok(None)
+    }
+
+    /// Returns the largest batch with which the plain step, lowered for that batch, fits into `room` bytes.
+    ///
+    /// The backward pass is ordered for its batch, and where activations are most of the memory another order is best than where weights are. So the
+    /// search begins with the step for the batch of the setting, and goes on with that of the batch above the one it has found.
+    fn largest_plain(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
+        let parts = self.training.as_ref().map_or(1, |steps| steps.descent.parts()).max(1);
+        let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
+        let Some(mut plain) = self.plain(setting)? else { return Ok(None) };
+        let mut samples = largest_bounded(&plain, setting, room);
+        for _ in 0..MOST_PLANS {
+            let Some(next) = self.plain(&of_samples(samples + 1))? else { return Ok(None) };
+            let larger = largest_bounded(&next, setting, room);
+            if larger <= samples {
+                break;
+            }
+            (samples, plain) = (larger, next);
+        }
+        for _ in 0..MOST_PLANS {
+            if samples == 0 {
+                return Ok(None);
+            }
+            let at = of_samples(samples);
+            plain = self.plain(&at)?.unwrap_or(plain);
+            let Some((budget, packed)) = packed_within(&plain, &at, 0) else { return Ok(None) };
+            let arena = budget[Line::Arena];
+            if arena <= room {
+                let fitted = Fitted { plain, leaner: None, budget, packed: Vec::from([packed]) };
+                return Ok(Some(LargestFitted { batch: at.batch, fitted }));
+            }
+            samples = smaller(samples, arena, room);
         }
         Ok(None)
     }

@@ -367,7 +367,11 @@ pub(in crate::lower) fn budget_of(program: &Program, setting: &Sizes, room: u64)
 
 /// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
 /// smaller one exists.
-fn packed_within(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
+pub(in crate::lower) fn packed_within(
+    program: &Program,
+    setting: &Sizes,
+    enough: u64,
+) -> Option<(Budget, PackedRanges)> {
     let tables = tables(program);
     pack_within(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision, enough).ok()
 }
