@@ -219,7 +219,7 @@ pub struct Fit {
     /// Memory of each card to leave to others, instead of the headroom in the source
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub headroom: Option<u64>,
-    /// Format of the output: a table, JSON, annotations for GitHub Actions, or a JUnit report
+    /// Format of the output: a table, JSON, annotations for GitHub Actions, a JUnit report, or a matrix in Markdown
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     #[command(flatten)]
@@ -369,6 +369,7 @@ pub enum Format {
     Json,
     Github,
     Junit,
+    Markdown,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

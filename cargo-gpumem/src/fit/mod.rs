@@ -3,6 +3,7 @@
 pub mod github;
 pub mod json;
 pub mod junit;
+pub mod markdown;
 pub mod table;
 
 use crate::Failure;
@@ -25,6 +26,7 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
         Format::Json => format!("{:#}\n", json::as_json(&found, unreadable)),
         Format::Github => github::annotations(&found),
         Format::Junit => junit::report(&found)?,
+        Format::Markdown => markdown::matrix(&found),
     })?;
     // The networks of unreadable records have no answer.
     if unreadable > 0 {

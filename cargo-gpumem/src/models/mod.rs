@@ -101,6 +101,7 @@ pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> 
         Format::Json => format!("{:#}\n", json::as_json(&models, &found)),
         Format::Github => fit::github::annotations(&found),
         Format::Junit => fit::junit::report(&found)?,
+        Format::Markdown => fit::markdown::matrix(&found),
     })?;
     let refused = found.answers.iter().any(|answer| answer.left().is_err());
     let has_no_answer = models.iter().any(|model| !model.missing.is_empty());
