@@ -168,3 +168,37 @@ fn anchors_are_githubs() {
     assert_eq!(links("[name]: page.md"), ["page.md"]);
     assert!(links("[here](https://example.org/)").is_empty());
 }
+
+/// A link that leaves the folder would be dead in the book.
+#[test]
+fn links_of_the_documentation_stay_in_it() {
+    let docs = root().join("docs");
+    let mut wrong = Vec::new();
+    for (page, text) in texts().iter().filter(|(path, _)| is_page(path) && path.starts_with(&docs)) {
+        for (number, line) in prose(text) {
+            for link in links(line) {
+                let path = link.split('#').next().unwrap_or("");
+                let target = page.parent().unwrap().join(path);
+                if !target.canonicalize().is_ok_and(|target| target.starts_with(docs.canonicalize().unwrap())) {
+                    wrong.push(format!("{}:{number}: {link}: write https://github.com/{REPOSITORY}..", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_page_of_the_documentation_is_in_the_book() {
+    let docs = root().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let listed: BTreeSet<PathBuf> = summary.lines().flat_map(links).map(|link| docs.join(link)).collect();
+    let mut pages = Vec::new();
+    collect(&docs, &mut pages);
+    pages.retain(|page| is_page(page) && !page.ends_with("SUMMARY.md"));
+    let missing: Vec<_> = pages.iter().filter(|page| !listed.contains(*page)).collect();
+    assert!(
+        missing.is_empty() && listed.len() == pages.len(),
+        "docs/SUMMARY.md lacks {missing:?}, or names a page twice"
+    );
+}
