@@ -2,7 +2,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::run::device::{Device, Fact, Fill, Inspected, Job, Runner};
+use gpumem_core::run::device::{Device, Fill, Inspected, Job, Runner};
 use gpumem_core::run::ranks::Ranks;
 use gpumem_core::train::optim::Optimizer;
 
@@ -68,7 +68,7 @@ impl AnyDevice {
         #[cfg(feature = "cuda")]
         match gpumem_cuda::Cuda::new(ranks.local_rank() as usize) {
             // A card that is there is not replaced: ranks on cards and ranks on CPUs would wait for each other.
-            Ok(_) => return gpumem_cuda::Cuda::on(ranks).map(AnyDevice::Cuda),
+            Ok(card) => return card.on_rank(ranks, gpumem_cuda::RankId::of(ranks)?).map(AnyDevice::Cuda),
             #[cfg(feature = "cpu")]
             Err(error) => gpumem_cuda::warning::notice(&gpumem_cuda::warning::instead_of_a_card("the CPU", &error)),
             #[cfg(not(feature = "cpu"))]
@@ -159,10 +159,6 @@ impl Runner for AnyRunner {
 
     fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
         each!(self, AnyRunner, runner => runner.any_rank(condition))
-    }
-
-    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
-        each!(self, AnyRunner, runner => runner.agree(facts))
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

@@ -79,7 +79,7 @@ pub use gpumem_core::{
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
-pub use gpumem_cuda::{Calibration, Cuda, Rank, RankId, Stages, calibrate};
+pub use gpumem_cuda::{Calibration, Cuda, RankId, Stages, calibrate};
 #[cfg(feature = "data")]
 pub use gpumem_data as data;
 pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};

@@ -223,7 +223,7 @@ fn the_bits_are_those_of_ranks_in_one_process() {
 
 #[test]
 fn another_plan_on_one_rank() {
-    let error = "rank 1 differs from rank 0 in its settings in `TRAIN`; start one and the same program on all ranks";
+    let error = "rank 1 differs from rank 0 in its settings in `TRAIN`; start one and the same program on all ranks, on devices of one kind";
     Run::start("another plan", 2, &[]).failed(&[error; 2]);
 }
 

@@ -316,7 +316,7 @@ fn a_rank_that_stops() {
 fn ranks_with_other_networks() {
     joined!(Seeds, { ranks: 2, shard: Optimizer, optimizer: AdamW { lr: 1e-3, weight_decay: 0.5 } });
     joined!(Steps, { ranks: 2, shard: Optimizer, optimizer: Sgd { lr: 1e-3 } });
-    let then = "; start one and the same program on all ranks";
+    let then = "; start one and the same program on all ranks, on devices of one kind";
     let found = on_ranks(2, |rank, device| {
         // The device loads other networks afterwards.
         let first = if rank == 0 { Two::on(&device).err() } else { Seeds::on(&device).err() };

@@ -54,7 +54,7 @@
 //!     served: None,
 //!     others: vec![], infer: Placed::new(program, vec![0, 256], 2, Precision::F32),
 //!     optimizer: Optimizer::Sgd(Sgd::DEFAULT),
-//!     tf32: false, deterministic: false, operations: &Operations::NONE,
+//!     tf32: false, deterministic: false, settings: 0, operations: &Operations::NONE,
 //! };
 //!
 //! let mut session = Cpu::new().load(job)?;
@@ -275,9 +275,14 @@ impl Device for Cpu {
         let rank = self.rank.as_ref().filter(|_| job.train.is_some());
         let group = rank.map(|Rank { others, is_late }| Ok((others.join()?, *is_late))).transpose()?;
         let peers = group.as_ref().map(|(peers, _)| peers.clone());
+        let facts = peers.as_ref().map(|_| job.facts());
         // The other ranks need not wait for a network that is not loaded here.
-        Session::new(job, self.pool.clone(), self.poison, group)
-            .inspect_err(|error| peers.iter().for_each(|it| it.leave(&format!("could not load its network: {error}"))))
+        let session = Session::new(job, self.pool.clone(), self.poison, group);
+        let session = session.inspect_err(|error| {
+            peers.iter().for_each(|it| it.leave(&format!("could not load its network: {error}")));
+        })?;
+        peers.iter().zip(&facts).try_for_each(|(peers, facts)| ranks::compare(&**peers, facts))?;
+        Ok(session)
     }
 
     fn precision(&self, aimed: Precision) -> Precision {

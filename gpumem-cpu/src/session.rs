@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::layout::shards::{Shard as TensorShard, Shards};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::run::device::{Fact, Fill, Inspected, Job, OtherStep, Runner, Served};
+use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
 use std::fmt;
@@ -327,10 +327,6 @@ impl Runner for Session {
         let mut votes = [f32::from(u8::from(condition))];
         peers.sum(&mut votes)?;
         Ok(votes[0] > 0.0)
-    }
-
-    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
-        self.machine.peers.as_ref().map_or(Ok(()), |peers| ranks::compare(&**peers, facts))
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

@@ -73,6 +73,7 @@ proptest! {
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &Operations::NONE,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {

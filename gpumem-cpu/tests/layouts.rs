@@ -58,6 +58,7 @@ fn load_with(program: &Program, optimizer: Optimizer) -> Result<(Session, Vec<u6
         optimizer,
         tf32: false,
         deterministic: false,
+        settings: 0,
         operations: &Operations::NONE,
     };
     Ok((Cpu::with_threads(2).unwrap().with_poison(true).load(job)?, placed.offsets))

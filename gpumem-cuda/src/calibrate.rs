@@ -256,6 +256,7 @@ pub fn probe() -> Result<Job, Error> {
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
         tf32: false,
         deterministic: false,
+        settings: 0,
         operations: &Operations::NONE,
     })
 }

@@ -5,17 +5,17 @@ use crate::compile::cache::Cache;
 use crate::compile::target;
 use crate::context::{bind, lower_limits};
 use crate::error::failure;
-use crate::libraries::nccl::{self, Communicator, Rank, RankId};
+use crate::libraries::nccl::{self, Communicator, RankId};
 use crate::libraries::nvml::Nvml;
 use crate::libraries::preflight;
 use crate::memory_log::{ContextBytes, Meter, Records, Stages, network};
-use crate::session::{Session, check_ranks, digest, ranks_of};
+use crate::session::{Session, check_ranks, facts, ranks_of};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, result};
 use gpumem_core::error::{Beside, Error};
+use gpumem_core::run::agreement;
 use gpumem_core::run::device::{Device, Job};
-use gpumem_core::run::ranks;
-use gpumem_core::train::ranks::Ranks;
+use gpumem_core::run::ranks::Ranks;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,11 @@ pub struct Cuda {
     ranks: Option<Arc<Membership>>,
 }
 
-/// A rank, and its communicator from the first network on that is trained.
+/// The place of a rank, the id under which all ranks meet, and its communicator from the first network on that is trained.
 #[derive(Debug)]
 struct Membership {
-    rank: Rank,
+    place: Ranks,
+    id: RankId,
     communicator: Mutex<Option<Arc<Communicator>>>,
 }
 
@@ -100,24 +101,13 @@ impl Cuda {
     ///
     /// # Errors
     /// As for [`Cuda::new`] and [`Cuda::on_rank`]; [`Error::Unsupported`] if several ranks have no such variable.
-    pub fn on(ranks: &ranks::Ranks) -> Result<Cuda, Error> {
+    pub fn on(ranks: &Ranks) -> Result<Cuda, Error> {
         let ordinal = usize::try_from(ranks.local_rank()).unwrap_or(usize::MAX);
         if ranks.is_alone() {
             return Cuda::new(ordinal);
         }
-        if std::env::var_os(nccl::MEETING).is_none_or(|place| place.is_empty()) {
-            // Each process would make an id of its own, and wait for the others in vain.
-            let what = format!(
-                "{} ranks were started, and nothing says where they meet; set `{}` to the machine of rank 0 and a free port on all of them, as \
-                 `{}=localhost:29600`",
-                ranks.count(),
-                nccl::MEETING,
-                nccl::MEETING
-            );
-            return Err(Error::Unsupported { device: "CUDA", what });
-        }
-        let card = Cuda::new(ordinal)?;
-        card.on_rank(Rank { number: ranks.rank(), count: ranks.count(), id: RankId::new()? })
+        let id = RankId::of(ranks)?;
+        Cuda::new(ordinal)?.on_rank(ranks, id)
     }
 
     /// Returns this card as that of one of several ranks. They share the training steps of networks with `ranks` in `TRAIN`. Each rank is a process
@@ -128,32 +118,27 @@ impl Cuda {
     ///
     /// ```no_run
     /// # fn id_of_rank_0() -> gpumem_cuda::RankId { gpumem_cuda::RankId::from_bytes([0; 128]) }
-    /// use gpumem_cuda::{Cuda, Rank};
+    /// use gpumem_core::run::ranks::Ranks;
+    /// use gpumem_cuda::Cuda;
     ///
     /// // Rank 0 makes the id with `RankId::new()` and sends it to the others. With `NCCL_COMM_ID=host:port`, each makes the same one.
-    /// let card = Cuda::new(1)?.on_rank(Rank { number: 1, count: 2, id: id_of_rank_0() })?;
+    /// let card = Cuda::new(1)?.on_rank(&Ranks::new(1, 2)?, id_of_rank_0())?;
     /// # Ok::<(), gpumem_core::error::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Library`] if NCCL is missing, which says how to install it; [`Error::Unsupported`] if the number is not below the count.
-    pub fn on_rank(self, rank: Rank) -> Result<Cuda, Error> {
-        let Rank { number, count, .. } = rank;
-        if number >= count || count > Ranks::MOST {
-            let most = Ranks::MOST;
-            let what = format!("there is no rank {number} of {count}; count ranks from 0, up to {most} of them");
-            return Err(Error::Unsupported { device: "CUDA", what });
-        }
-        if count == 1 {
+    /// [`Error::Library`] if NCCL is missing, which says how to install it.
+    pub fn on_rank(self, ranks: &Ranks, id: RankId) -> Result<Cuda, Error> {
+        if ranks.is_alone() {
             return Ok(Cuda { ranks: None, ..self });
         }
         nccl::functions()?;
-        Ok(Cuda { ranks: Some(Arc::new(Membership { rank, communicator: Mutex::default() })), ..self })
+        Ok(Cuda { ranks: Some(Arc::new(Membership { place: *ranks, id, communicator: Mutex::default() })), ..self })
     }
 
     /// Returns the communicator of a job that is trained; `None` without other ranks.
     fn communicator(&self, job: &Job) -> Result<Option<Arc<Communicator>>, Error> {
-        let Some(Membership { rank, communicator }) = self.ranks.as_deref().filter(|_| job.train.is_some()) else {
+        let Some(Membership { place, id, communicator }) = self.ranks.as_deref().filter(|_| job.train.is_some()) else {
             return Ok(None);
         };
         let channels = ranks_of(job).channels;
@@ -170,7 +155,7 @@ impl Cuda {
             return Ok(Some(made.clone()));
         }
         let (before, _) = self.memory()?;
-        let new = Communicator::new(&self.card.context, *rank, channels, job.deterministic)?;
+        let new = Communicator::new(&self.card.context, (*place, *id), channels, job.deterministic)?;
         let (after, _) = self.memory()?;
         new.taken(before.saturating_sub(after))?;
         Ok(Some(made.insert(Arc::new(new)).clone()))
@@ -243,15 +228,12 @@ impl Cuda {
     /// Loads a network. Also returns the bytes that it took, if it is the first network of this process and no other process used the card
     /// meanwhile.
     pub(crate) fn load_measured(&self, job: Job) -> Result<(Session, Option<Stages>), Error> {
-        check_ranks(&job, self.ranks.as_ref().map_or(1, |ranks| ranks.rank.count))?;
+        check_ranks(&job, self.ranks.as_ref().map_or(1, |ranks| ranks.place.count()))?;
         let Some(group) = self.communicator(&job)? else { return self.load_alone(job) };
         // The library's memory would be taken for that of the network, so nothing is recorded.
         self.card.is_new.store(false, Ordering::Relaxed);
         group.watched(|| {
-            group.same(
-                &digest(&job),
-                "has another network than rank 0, or other settings; start all ranks with one program",
-            )?;
+            agreement::agree(&facts(&job, self.card.capability), |own| group.all_words(own))?;
             let communication = ranks_of(&job).communication(self.row()?);
             let beside = beside(None, job.reserve, self.context.map(|context| context.bytes), 0);
             group

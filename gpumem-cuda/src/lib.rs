@@ -46,7 +46,7 @@ pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 #[doc(hidden)]
 pub use libraries::cudnn::recurrence::{absent_pieces, absent_sizes};
-pub use libraries::nccl::{Rank, RankId};
+pub use libraries::nccl::RankId;
 pub use libraries::preflight;
 pub use memory_log::Stages;
 #[doc(hidden)]

@@ -186,6 +186,7 @@ fn second_process() {
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,
                 deterministic: false,
+                settings: 0,
                 operations: &Operations::NONE,
             };
             say(card.load(job).unwrap_err());

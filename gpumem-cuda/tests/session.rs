@@ -185,6 +185,7 @@ fn job_of_programs(
         tf32,
         deterministic,
         reserve,
+        settings: 0,
         operations,
     }
 }

@@ -65,6 +65,7 @@ impl Forward {
             optimizer: Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }),
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &NO_OPERATIONS,
         };
         Ok(Forward { runner: Cpu::new().load(job)?, placed, samples })

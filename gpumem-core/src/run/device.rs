@@ -38,6 +38,8 @@ pub struct Job {
     pub tf32: bool,
     /// True if every run must give the same bits. A device whose algorithms are all deterministic may ignore it.
     pub deterministic: bool,
+    /// A digest of all settings of `TRAIN`, which [ranks compare](Job::facts). 0 for a job that was made without them.
+    pub settings: u64,
     /// The functions of the operations that the user declared.
     pub operations: &'static Operations,
 }
@@ -232,15 +234,6 @@ pub trait Runner {
     /// A failure of the exchange.
     fn any_rank(&mut self, condition: bool) -> Result<bool, Error> {
         Ok(condition)
-    }
-
-    /// Compares facts about the network with those of the other ranks, which all call it. Without other ranks it does nothing.
-    ///
-    /// # Errors
-    /// [`Error::Ranks`] on all ranks if one of them has other facts, or if a rank does not call it.
-    fn agree(&mut self, facts: &[Fact]) -> Result<(), Error> {
-        let _ = facts;
-        Ok(())
     }
 
     /// Changes the optimizer's hyperparameters from the next step on.

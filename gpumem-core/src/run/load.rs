@@ -86,14 +86,11 @@ impl<N: Network, D: Device> Net<N, D> {
             optimizer: settings.optimizer,
             tf32: settings.tf32,
             deterministic: train.all.iter().any(|(_, _, train)| train.deterministic),
+            settings: agreement::settings(train.all.iter().map(|(_, _, train)| train)),
             operations: N::OPERATIONS,
         };
-        let facts = agreement::facts(&job, train.all.iter().map(|(_, _, train)| train));
         let runner = device.load(job);
-        let mut runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
-        if !facts.is_empty() {
-            runner.agree(&facts)?;
-        }
+        let runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
         let states = core::mem::take(&mut train.states);
         let (step, others) = train.loaded()?;
         let (at, in_step, last, buffer, network) = (0, false, None, Vec::new(), PhantomData);

@@ -170,6 +170,19 @@ impl Ranks {
     /// One rank.
     pub const ALONE: Ranks = Ranks { rank: 0, count: 1, local_rank: 0, local_count: 1 };
 
+    /// Returns the place of rank `rank` of `count`, for programs that start their ranks without a launcher. All ranks count as one machine's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a number that is not below the count, and for more ranks than there may be.
+    pub fn new(rank: u64, count: u64) -> Result<Ranks, Error> {
+        if rank >= count || count > Planned::MOST {
+            let most = Planned::MOST;
+            let what = format!("there is no rank {rank} of {count}; count ranks from 0, up to {most} of them");
+            return Err(Error::Unsupported { device: "ranks", what });
+        }
+        Ok(Ranks { rank, count, local_rank: rank, local_count: count })
+    }
+
     /// Returns the place that a launcher gave to this process, or one rank without a launcher. It reads the first of these sets of variables:
     ///
     /// | launcher | variables |
@@ -299,6 +312,18 @@ mod tests {
             let found = [ranks.rank(), ranks.count(), ranks.local_rank(), ranks.local_count()];
             assert_eq!(found, place, "{variables}");
             assert_eq!((ranks.is_first(), ranks.is_alone()), (place[0] == 0, place[1] == 1), "{variables}");
+        }
+    }
+
+    #[test]
+    fn places_without_a_launcher() {
+        assert_eq!(Ranks::new(0, 1), Ok(Ranks::ALONE));
+        assert_eq!(Ranks::new(2, 3).ok(), Ranks::in_process(3).last());
+        for (rank, count) in [(3, 3), (0, 0), (1, Planned::MOST + 1)] {
+            let error = Ranks::new(rank, count).unwrap_err().to_string();
+            let expected =
+                format!("ranks: there is no rank {rank} of {count}; count ranks from 0, up to 65536 of them");
+            assert_eq!(error, expected);
         }
     }
 

@@ -58,20 +58,17 @@ pub(crate) fn own_of<T>(all: &[T], rank: u64, count: u64) -> &[T] {
 /// The other ranks of an exchange, and true if exchanges take place late.
 pub(crate) type Group = (Arc<dyn Peers>, bool);
 
-/// Compares facts about a network with those of all ranks.
+/// Compares the facts of a network with those of all ranks, which all call it before they exchange anything else.
 ///
 /// # Errors
-/// [`Error::Ranks`] on all ranks, if one of them has other facts or does not come.
+/// [`Error::Ranks`] on all ranks, if one of them has others or does not come.
 pub(crate) fn compare(peers: &dyn Peers, facts: &[Fact]) -> Result<(), Error> {
-    let words = facts.iter().flat_map(|fact| [fact.digest as u32, (fact.digest >> 32) as u32]);
-    let own: Vec<f32> = words.map(f32::from_bits).collect();
-    let mut all = vec![0.0; own.len() * peers.count() as usize];
-    peers.gather(&own, &mut all)?;
-    let (pairs, _) = all.as_chunks::<2>();
-    let digests = pairs.iter().map(|[low, high]| u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32);
-    let digests: Vec<u64> = digests.collect();
-    let of_ranks: Vec<Vec<u64>> = digests.chunks_exact(facts.len().max(1)).map(<[u64]>::to_vec).collect();
-    agreement::compare(facts, &of_ranks)
+    agreement::agree(facts, |own| {
+        let own: Vec<f32> = own.iter().copied().map(f32::from_bits).collect();
+        let mut all = vec![0.0; own.len() * peers.count() as usize];
+        peers.gather(&own, &mut all)?;
+        Ok(all.into_iter().map(f32::to_bits).collect())
+    })
 }
 
 /// Adds up the numbers of all ranks, in the order of ranks.

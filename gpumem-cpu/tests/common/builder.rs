@@ -107,6 +107,7 @@ impl Builder {
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &graphs::own::OPERATIONS,
         }
     }

@@ -96,6 +96,7 @@ impl<R: Runner> Loaded<R> {
             optimizer,
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &graphs::own::OPERATIONS,
         };
         let mut loaded = Loaded { runner: device.load(job)?, train, batch, budget };

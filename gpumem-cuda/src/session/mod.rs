@@ -42,7 +42,7 @@ use inputs::Feeding;
 use modules::Modules;
 use profile::Described;
 use ranks::Group;
-pub(crate) use ranks::{check_ranks, digest, ranks_of};
+pub(crate) use ranks::{check_ranks, facts, ranks_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use transfers::Transfers;

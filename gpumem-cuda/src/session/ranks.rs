@@ -5,10 +5,12 @@ use crate::card::Card;
 use crate::context::bind;
 use crate::error::failure;
 use crate::libraries::nccl::Communicator;
+use crate::operations::tensor_core_terms;
+use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::layout::shards::{Shard, Shards};
 use gpumem_core::memory::place::{Placed, on_host};
-use gpumem_core::run::device::Job;
+use gpumem_core::run::device::{Fact, Job};
 use gpumem_core::train::ranks::Ranks;
 use std::sync::Arc;
 
@@ -70,22 +72,15 @@ pub(crate) fn ranks_of(job: &Job) -> Ranks {
     job.train.as_ref().map_or(Ranks::ALONE, |train| train.program.descent.ranks)
 }
 
-/// Returns bytes that are equal for jobs with equal programs, places and settings.
-pub(crate) fn digest(job: &Job) -> [u8; 8] {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut put = |bytes: &[u8]| {
-        for &byte in bytes {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    };
-    put(env!("CARGO_PKG_VERSION").as_bytes());
-    for placed in job.trainings().chain(&job.evaluation).chain([&job.infer]) {
-        put(&placed.program.encode());
-        placed.offsets.iter().for_each(|offset| put(&offset.to_le_bytes()));
-    }
-    let Job { arena, batch, precision, optimizer, tf32, deterministic, .. } = job;
-    put(format!("{arena} {batch} {precision:?} {optimizer:?} {tf32} {deterministic}").as_bytes());
-    hash.to_le_bytes()
+/// Returns the facts that must be equal on all ranks: those of the job, and that of their cards.
+pub(crate) fn facts(job: &Job, capability: (i32, i32)) -> Vec<Fact> {
+    [job.facts(), vec![fact_of_card(job.precision, capability)]].concat()
+}
+
+/// Returns the fact on which the order of weights in memory depends. Ranks exchange elements in that order, so that it is one order on all of them.
+fn fact_of_card(precision: Precision, capability: (i32, i32)) -> Fact {
+    let has_cores = tensor_core_terms(precision.narrow(), capability) > 0;
+    Fact::new("use of tensor cores", &[u8::from(has_cores)])
 }
 
 /// Checks that a network was compiled for as many ranks as there are.
@@ -258,5 +253,21 @@ impl Session {
         bytes.copy_from_slice(all.get(..bytes.len()).ok_or(Error::Damaged("shards are smaller than their tensor"))?);
         self.turned.seen_whole(offset, bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_core::Half;
+
+    /// Cards with tensor cores for a format store weights in another order than those without.
+    #[test]
+    fn cards_of_ranks_are_of_one_kind() {
+        let of = |precision| [(7, 0), (7, 5), (8, 0), (9, 0)].map(|card| fact_of_card(precision, card));
+        let is_like_the_last = |precision| of(precision).map(|fact| fact == fact_of_card(precision, (9, 0)));
+        assert_eq!(is_like_the_last(Precision::F32), [true; 4]);
+        assert_eq!(is_like_the_last(Precision::Mixed(Half::F16)), [false, true, true, true]);
+        assert_eq!(is_like_the_last(Precision::Bf16), [false, false, true, true]);
     }
 }

@@ -9,10 +9,11 @@ use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::run::device::{Device, Runner};
+use gpumem_core::run::ranks::Ranks as Place;
 use gpumem_core::train::optim::{Adam, Optimizer};
 use gpumem_core::train::{Descent, Ranks, Shard};
 use gpumem_cpu::Cpu;
-use gpumem_cuda::{Cuda, Rank, RankId};
+use gpumem_cuda::{Cuda, RankId};
 use std::process::{Command, Stdio};
 
 const STEPS: usize = 10;
@@ -70,8 +71,8 @@ fn trained(device: &impl Device, shard: Shard) -> Vec<f32> {
 fn run_rank(number: u64) {
     let shard = Shard::ALL[std::env::var(SHARD).unwrap().parse::<usize>().unwrap()];
     // With NCCL_COMM_ID both processes get one id.
-    let rank = Rank { number, count: 2, id: RankId::new().unwrap() };
-    let found = trained(&Cuda::new(0).unwrap().on_rank(rank).unwrap(), shard);
+    let place = Place::new(number, 2).unwrap();
+    let found = trained(&Cuda::new(0).unwrap().on_rank(&place, RankId::new().unwrap()).unwrap(), shard);
     let numbers: Vec<String> = found.iter().map(f32::to_string).collect();
     println!("\nnumbers {}", numbers.join(" "));
 }

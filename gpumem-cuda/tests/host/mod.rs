@@ -512,6 +512,7 @@ fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer
         optimizer,
         tf32,
         deterministic,
+        settings: 0,
         operations: &harness::graphs::own::OPERATIONS,
     }
 }

@@ -341,6 +341,7 @@ pub fn forward_program(program: Program, batch: u64, input: impl Fn(u32) -> u32,
         optimizer,
         tf32: false,
         deterministic: false,
+        settings: 0,
         operations: &Operations::NONE,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();

@@ -40,6 +40,7 @@ fn cached_job(precision: Precision, layers: &[&str]) -> Job {
         tf32: false,
         deterministic: false,
         reserve: 0,
+        settings: 0,
         operations: &OPERATIONS,
     }
 }

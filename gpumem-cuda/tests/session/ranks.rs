@@ -4,8 +4,9 @@ use super::*;
 use crate::host::card::{exchange_counts, on_a_simulated_card};
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::program::loss::LossOptions;
+use gpumem_core::run::ranks::Ranks as Place;
 use gpumem_core::train::{Checkpoint, Clip, ConvNorm, Descent, Ranks, Shard};
-use gpumem_cuda::{Rank, RankId};
+use gpumem_cuda::RankId;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -150,7 +151,8 @@ fn lasting(job: &Job, runner: &mut impl Runner) -> Result<Vec<(String, Vec<f32>)
 /// Calls `run` on each rank, in a thread of its own, with its card.
 fn on_cards<T: Send>(count: u64, run: impl Fn(Cuda) -> T + Sync) -> Vec<T> {
     let id = RankId::new().unwrap();
-    let card = |number| Cuda::new(0).unwrap().with_cudnn(false).on_rank(Rank { number, count, id }).unwrap();
+    let place = |number| Place::new(number, count).unwrap();
+    let card = |number| Cuda::new(0).unwrap().with_cudnn(false).on_rank(&place(number), id).unwrap();
     let cards: Vec<Cuda> = (0..count).map(card).collect();
     std::thread::scope(|scope| {
         let run = &run;
@@ -323,20 +325,18 @@ fn ranks_have_one_program() {
         barrier.wait();
         error
     });
-    let text = "rank 1 has another network than rank 0, or other settings; start all ranks with one program";
+    let text = "rank 1 differs from rank 0 in its program, memory plan; start one and the same program on all ranks, on devices of one kind";
     assert!(errors.iter().all(|error| error.to_string() == text), "{errors:?}");
     let alone = Cuda::new(0).unwrap().load(jobs[0].clone()).unwrap_err().to_string();
     let text = "CUDA: `test` was compiled for 2 ranks; start a process for each, which opens its card with `Cuda::on_rank`, or build with `GPUMEM_RANKS=1`";
     assert_eq!(alone, text);
-    let [id, other] = [RankId::new().unwrap(), RankId::new().unwrap()];
-    let three = Cuda::new(0).unwrap().on_rank(Rank { number: 2, count: 3, id }).unwrap();
+    let (place, id) = (Place::new(2, 3).unwrap(), RankId::new().unwrap());
+    let three = Cuda::new(0).unwrap().on_rank(&place, id).unwrap();
     let text = "CUDA: `test` was compiled for 2 ranks, and there are 3; build with `GPUMEM_RANKS=3`";
     assert_eq!(three.load(jobs[0].clone()).unwrap_err().to_string(), text);
     let one = three.load(job(Precision::F32)).unwrap_err().to_string();
     let text = "CUDA: `test` was compiled for one rank, and the device is one of 3; write `ranks: 3` in `TRAIN`";
     assert_eq!(one, text);
-    let error = Cuda::new(0).unwrap().on_rank(Rank { number: 3, count: 3, id: other }).unwrap_err().to_string();
-    assert_eq!(error, "CUDA: there is no rank 3 of 3; count ranks from 0, up to 65536 of them");
 }
 
 /// A rank that never comes.
@@ -348,7 +348,7 @@ fn a_rank_that_does_not_come_is_an_error() {
     let job = Shared::new(2, Shard::None).job();
     register_kernels(&job);
     let id = RankId::new().unwrap();
-    let card = Cuda::new(0).unwrap().on_rank(Rank { number: 1, count: 2, id }).unwrap();
+    let card = Cuda::new(0).unwrap().on_rank(&Place::new(1, 2).unwrap(), id).unwrap();
     let error = card.load(job).unwrap_err().to_string();
     assert!(error.starts_with("rank 1 waited 4 s for the others; "), "{error}");
 }

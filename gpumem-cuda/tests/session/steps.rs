@@ -74,6 +74,7 @@ fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
         tf32: false,
         deterministic: false,
         reserve: 0,
+        settings: 0,
         operations: &OPERATIONS,
     }
 }

@@ -49,6 +49,7 @@ impl Running {
             optimizer: Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }),
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &NO_OPERATIONS,
         };
         let runner = Cpu::with_threads(2).unwrap().load(job).expect("it is loaded");

@@ -41,6 +41,7 @@ impl Running {
             optimizer: step.optimizer,
             tf32: false,
             deterministic: false,
+            settings: 0,
             operations: &Operations::NONE,
         })?;
         let mut running =

@@ -13,7 +13,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaStream, result};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
-use gpumem_core::run::ranks;
+use gpumem_core::run::ranks::{Ranks, TIMEOUT, timeout, waited};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,21 +30,11 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// Bytes of the memory through which hosts exchange numbers, if there are few ranks.
 const STAGED: usize = 1 << 20;
 
-/// One of the ranks that share training steps, each with a card of its own: see [`Cuda::on_rank`](crate::Cuda::on_rank).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rank {
-    /// Its number, from 0.
-    pub number: u64,
-    /// The number of ranks.
-    pub count: u64,
-    /// The id under which they meet, which is equal on all of them.
-    pub id: RankId,
-}
-
 /// The other ranks of a device.
 #[derive(Debug)]
 pub(crate) struct Communicator {
-    rank: Rank,
+    /// The place of this rank among all.
+    ranks: Ranks,
     /// The most channels that it uses.
     channels: u64,
     stream: Arc<CudaStream>,
@@ -126,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Returns the error that the other ranks did not come in time.
     fn late(&self) -> Error {
-        ranks::waited(self.rank, self.timeout, "the others")
+        waited(self.rank, self.timeout, "the others")
     }
 
     /// Records the first failure, and aborts the communicator, so that nothing waits for it.
@@ -215,22 +205,23 @@ impl Communicator {
     /// come.
     pub(crate) fn new(
         context: &Arc<CudaContext>,
-        rank: Rank,
+        (ranks, id): (Ranks, RankId),
         channels: u64,
         deterministic: bool,
     ) -> Result<Communicator, Error> {
         check_environment(&|name| std::env::var(name).ok(), deterministic)?;
-        let timeout = ranks::timeout("CUDA", std::env::var(ranks::TIMEOUT).ok().as_deref())?;
+        let timeout = timeout("CUDA", std::env::var(TIMEOUT).ok().as_deref())?;
         let functions = *functions()?;
         let too_many = || Error::Unsupported { device: "CUDA", what: "more ranks than NCCL counts".into() };
-        let [count, number] = [rank.count, rank.number].map(|number| c_int::try_from(number).map_err(|_| too_many()));
+        let [count, number] =
+            [ranks.count(), ranks.rank()].map(|number| c_int::try_from(number).map_err(|_| too_many()));
         bind(context)?;
-        let staging = Staging::new(context, usize::try_from(rank.count).map_err(|_| too_many())?)?;
+        let staging = Staging::new(context, usize::try_from(ranks.count()).map_err(|_| too_many())?)?;
         let stream = context.new_stream().map_err(failure("making a stream"))?;
         let mut config = Config::new(channels);
         let mut comm: Comm = std::ptr::null_mut();
         // SAFETY: both are valid places; the library copies the configuration before it returns.
-        let code = unsafe { (functions.init)(&mut comm, count?, rank.id, number?, &mut config) };
+        let code = unsafe { (functions.init)(&mut comm, count?, id, number?, &mut config) };
         if let Err(error) = functions.check(code, "meeting the other ranks", comm) {
             if !comm.is_null() {
                 // SAFETY: the communicator was made by the call that failed, and nothing else has it.
@@ -240,14 +231,14 @@ impl Communicator {
         }
         let shared = Shared {
             functions,
-            rank: rank.number,
+            rank: ranks.rank(),
             timeout,
             comm: Mutex::new(Some(Handle(comm))),
             watched: Mutex::default(),
             changed: Condvar::new(),
         };
         let mut made = Communicator {
-            rank,
+            ranks,
             channels,
             stream,
             staging,
@@ -264,12 +255,12 @@ impl Communicator {
 
     /// Returns the number of this rank.
     pub(crate) fn rank(&self) -> u64 {
-        self.rank.number
+        self.ranks.rank()
     }
 
     /// Returns the number of ranks.
     pub(crate) fn count(&self) -> u64 {
-        self.rank.count
+        self.ranks.count()
     }
 
     /// Returns the most channels that it uses.
@@ -349,7 +340,7 @@ impl Communicator {
     /// Gathers numbers of all hosts: those of each rank one after the other. All ranks give as many bytes, a multiple of 4.
     pub(crate) fn gather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         bind(self.stream.context())?;
-        let count = self.rank.count as usize;
+        let count = self.count() as usize;
         let mut all = vec![0; own.len() * count];
         for first in (0..own.len()).step_by(self.staging.each) {
             let piece = &own[first..own.len().min(first + self.staging.each)];
@@ -363,8 +354,8 @@ impl Communicator {
 
     fn gather_piece(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         let (stream, start) = (self.stream.cu_stream(), self.staging.start);
-        let mut all = vec![0; own.len() * self.rank.count as usize];
-        let sent = start + self.rank.number * own.len() as u64;
+        let mut all = vec![0; own.len() * self.count() as usize];
+        let sent = start + self.rank() * own.len() as u64;
         // SAFETY: the staging memory has place for the pieces of all ranks. `own` lives until the stream has done its work, for which this waits.
         let copied = unsafe { result::memcpy_htod_async(sent, own, stream) };
         copied.map_err(failure("copying to the card"))?;
@@ -383,7 +374,13 @@ impl Communicator {
 
     /// Gathers one word of each rank.
     pub(crate) fn words(&self, own: u32) -> Result<Vec<u32>, Error> {
-        let all = self.gather(&own.to_le_bytes())?;
+        self.all_words(&[own])
+    }
+
+    /// Gathers words of all ranks, in the order of ranks. All ranks give as many.
+    pub(crate) fn all_words(&self, own: &[u32]) -> Result<Vec<u32>, Error> {
+        let own: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let all = self.gather(&own)?;
         Ok(all.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect())
     }
 
@@ -397,19 +394,6 @@ impl Communicator {
         match words?.iter().position(|&word| word != 0) {
             Some(rank) => Err(Error::Ranks { rank: rank as u64, what: failed.into() }),
             None => Ok(own),
-        }
-    }
-
-    /// Checks that all ranks have equal bytes.
-    ///
-    /// # Errors
-    /// [`Error::Ranks`] on all of them, with the first rank that `differs` from rank 0.
-    pub(crate) fn same(&self, own: &[u8], differs: &str) -> Result<(), Error> {
-        let all = self.gather(own)?;
-        let mut ranks = all.chunks_exact(own.len());
-        match ranks.position(|other| other != &all[..own.len()]) {
-            Some(rank) => Err(Error::Ranks { rank: rank as u64, what: differs.into() }),
-            None => Ok(()),
         }
     }
 }

@@ -14,18 +14,18 @@ mod table;
 mod tests;
 
 use crate::calls::exchange::Reduction;
-pub use communicator::Rank;
 pub(crate) use communicator::{Communicator, Member};
 use environment::check_environment;
 use gpumem_core::Format;
 use gpumem_core::error::Error;
+use gpumem_core::run::ranks::Ranks;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
 use table::Functions;
 pub(crate) use table::functions;
 
 /// The variable with the place where ranks meet.
-pub(crate) const MEETING: &str = "NCCL_COMM_ID";
+const MEETING: &str = "NCCL_COMM_ID";
 
 /// The library's handle of a communicator.
 pub(crate) type Comm = *mut c_void;
@@ -54,6 +54,23 @@ impl RankId {
         let code = unsafe { (functions.get_unique_id)(&mut id) };
         functions.check(code, "making the id of the ranks", std::ptr::null_mut())?;
         Ok(id)
+    }
+
+    /// Returns the id of ranks that meet at the place that `NCCL_COMM_ID` names, which is equal on all of them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without that variable, and those of [`RankId::new`].
+    pub fn of(ranks: &Ranks) -> Result<RankId, Error> {
+        if std::env::var_os(MEETING).is_none_or(|place| place.is_empty()) {
+            // Each process would make an id of its own, and wait for the others in vain.
+            let what = format!(
+                "{} ranks were started, and nothing says where they meet; set `{MEETING}` to the machine of rank 0 and a free port on all of them, \
+                 as `{MEETING}=localhost:29600`",
+                ranks.count(),
+            );
+            return Err(Error::Unsupported { device: "CUDA", what });
+        }
+        RankId::new()
     }
 
     /// Returns the id with these bytes.
