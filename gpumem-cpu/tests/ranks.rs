@@ -278,6 +278,9 @@ fn synchronised_batch_norms_are_those_of_the_whole_batch() {
     let residual = "Conv2d(8, 3, padding = 1), BatchNorm2d, Silu, Add([], [Conv2d(16, 1, bias = false), BatchNorm2d, Relu, \
                     Conv2d(8, 1, bias = false), BatchNorm2d]), Relu";
     compare_synchronised("residual", 2, 1, &of(residual));
+    // Norms read the first channels of a concatenation, which is made beside them.
+    let dense = "Conv2d(4, 1), Concat([], [BatchNorm2d, Relu, Conv2d(4, 1)]), Concat([], [BatchNorm2d, Relu, Conv2d(4, 1)]), BatchNorm2d";
+    compare_synchronised("a dense block", 2, 1, &of(dense));
     compare_synchronised("features", 4, 1, &of("Flatten, Linear(12), BatchNorm1d, Tanh"));
 }
 

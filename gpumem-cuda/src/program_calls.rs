@@ -7,7 +7,7 @@ use crate::fuse::{all_can, fused, joined};
 use crate::operations::{self, Context, LaunchContext};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Operand, Operation, Program, Slot};
+use gpumem_core::program::Program;
 use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 
 /// Returns the calls of a whole program.
@@ -31,7 +31,6 @@ pub fn steps_where(placed: &Placed, setting: LaunchContext, can: &mut Can<'_>) -
     if placed.program.operations.iter().any(|operation| operation.action.is_update()) {
         has_rule(&placed.program, &setting.optimizer)?;
     }
-    has_own_statistics(&placed.program)?;
     let mut steps: Vec<OperationCalls> = Vec::new();
     let mut first = 0;
     while let Some(operation) = placed.program.operations.get(first) {
@@ -56,19 +55,6 @@ fn has_rule(program: &Program, optimizer: &Optimizer) -> Result<(), Error> {
     }
     let what = "states of 8 bits for another optimizer; name the optimizer in `TRAIN`";
     Err(Error::Unsupported { device: "CUDA", what: what.into() })
-}
-
-/// Checks that no operation computes with sums of other ranks, apart from exchanges.
-fn has_own_statistics(program: &Program) -> Result<(), Error> {
-    let is_part = |operand: &Operand| matches!(operand.slot, Slot::Sent(_) | Slot::Received(_));
-    let runs = |operation: &&Operation| matches!(operation.action, Action::Run { .. });
-    let mut operations = program.operations.iter().filter(runs);
-    if !operations.any(|operation| operation.reads.iter().chain(&operation.writes).any(is_part)) {
-        return Ok(());
-    }
-    let what =
-        "normalises by the samples of each rank alone; remove `sync_batch_norm` from `TRAIN`, or use the CPU".into();
-    Err(Error::Unsupported { device: "CUDA", what })
 }
 
 /// Returns the calls of one operation by itself, without library calls that have no algorithm.

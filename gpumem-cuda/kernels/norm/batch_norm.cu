@@ -19,11 +19,14 @@
 // HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  given if maps are not dense: strides of x, of y, dy and again, and of dx: see layout.cuh.
 //                  PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  1 if dx, dweight and dbias are added to their tensors (+=), 0 if they overwrite them
+// RANKS, PITCH     given if ranks share statistics and sums: their number, and the numbers from one row of `rows` to the next. Each pass is two
+//                  operations, with an exchange between them
 // THRESHOLD, SCALE  given if dropout comes after all that: an element is dropped if its random word is below THRESHOLD, else multiplied by SCALE.
 //                  Maps are dense
 //
 // x, y, residual, dy, masked, dx, again [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
-// 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
+// 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32; rows [RANKS, PITCH] in f32: each begins with a
+// rank's means, then its biased variances, this rank's at `start`; sums [2, C] in f32: of dy, then of dy n.
 //
 // statistics: mean and biased variance over B, H and W; with N = B H W,
 //             running_mean = (1 - MOMENTUM) running_mean + MOMENTUM mean
@@ -34,6 +37,7 @@
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent. masked may be dy. With dropout, dy first goes through it
 //             With EVAL, dx = weight rstd dy; x is read only for dweight or for a function after the norm, bias only for the latter
+// of ranks:   statistics and means are those of the samples of all ranks, N = RANKS B H W. dbias and dweight are sums over the rank's own samples
 //
 // Grid: a block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With several
 // parts, a block writes its results to `partial`, and each block of the next launch joins the parts of its channel, always in the same order.
@@ -232,11 +236,8 @@ KERNEL(__launch_bounds__(1024) batch_norm_statistics)(const real *x, float *part
     partial[(CHANNELS + c) * PARTS + part] = squares;
 }
 
-// The output, after batch_norm_statistics. Grid: a block for each channel and part.
-KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
-(const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
- float *running_mean, float *running_var, real *y) {
-    const Index c = blockIdx.x, part = blockIdx.y;
+// Joins the statistics of a channel's parts, in every lane of a warp: their mean, and the sum of squares around it.
+static __device__ __forceinline__ void join_statistics(Index c, const float *partial, float *mean, float *squares) {
     const u32 lane = threadIdx.x & 31;
     // Means relative to that of the first part, so that nothing cancels here either.
     const float base = partial[c * PARTS];
@@ -247,10 +248,60 @@ KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
         own = partial[(CHANNELS + c) * PARTS + lane];
     }
     const float shift = warp_sum(count * distance) / (float)COUNT;
-    const float squares = warp_sum(own + count * (distance - shift) * (distance - shift));
-    const float mean = base + shift;
+    *squares = warp_sum(own + count * (distance - shift) * (distance - shift));
+    *mean = base + shift;
+}
+
+// The output, after batch_norm_statistics. Grid: a block for each channel and part.
+KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
+(const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
+ float *running_mean, float *running_var, real *y) {
+    const Index c = blockIdx.x, part = blockIdx.y;
+    float mean, squares;
+    join_statistics(c, partial, &mean, &squares);
     if (part == 0 && threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
     const Rule how = rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+    for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) apply(place(i, c), how, x, residual, y);
+}
+
+#endif
+
+#ifdef RANKS
+
+#if PARTS == 1
+
+// Statistics of the rank's own samples. Grid: a block for each channel.
+KERNEL(__launch_bounds__(1024) batch_norm_rank_statistics)(const real *x, float *rows, u32 start) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x;
+    float mean, squares;
+    statistics_of_part(c, 0, x, scratch, &mean, &squares);
+    if (threadIdx.x == 0) send_statistics(c, mean, squares, rows + start);
+}
+
+#else
+
+// Statistics of the rank's own samples, after batch_norm_statistics. Grid: a warp for each channel.
+KERNEL(batch_norm_rank_join)(const float *partial, float *rows, u32 start) {
+    const Index c = blockIdx.x;
+    float mean, squares;
+    join_statistics(c, partial, &mean, &squares);
+    if (threadIdx.x == 0) send_statistics(c, mean, squares, rows + start);
+}
+
+#endif
+
+// The output, from the statistics of all ranks. Grid: a block for each channel and part. y may overwrite x or residual.
+KERNEL(__launch_bounds__(1024) batch_norm_apply_ranks)
+(const real *x, const float *rows, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean,
+ float *running_var, real *y) {
+    __shared__ float found[2];
+    const Index c = blockIdx.x, part = blockIdx.y;
+    if (threadIdx.x == 0) combine(c, rows, &found[0], &found[1]);
+    __syncthreads();
+    const float mean = found[0], squares = found[1];
+    if (part == 0 && threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
+    const Rule how = rule(mean, inverse_root(squares / (float)ALL), weight, bias, c);
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) apply(place(i, c), how, x, residual, y);
 }
 
@@ -289,12 +340,9 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
     *product = block_sum(*product, scratch);
 }
 
-// Computes the gradient of a part of the input, from the sums of the channel.
-static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
-                                                  const real *dy, const Draws *draws, const real *x, real *dx, real *again) {
-#ifndef EVAL
-    const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
-#endif
+// Computes the gradient of a part of the input, from the means of the channel, which EVAL does not read.
+static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, const Means &means, const real *dy,
+                                                  const Draws *draws, const real *x, real *dx, real *again) {
     // Backwards, because the elements read last are still in the cache. Nothing reads dy for the sums any more, so dx may overwrite it.
     const Index last = begin(part) + end(part) - 1;
     for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
@@ -311,7 +359,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 #ifdef EVAL
             const float value = how.scale * gradient;
 #else
-            const float value = how.scale * (gradient - mean_sum - centered(input, how) * mean_product);
+            const float value = how.scale * (gradient - means.sum - centered(input, how) * means.product);
 #endif
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
@@ -360,7 +408,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_backward)
     float sum, product;
     sum_part(c, 0, how, dy, nullptr, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, nullptr, x, dx, again);
+    if (dx != nullptr) input_part(c, 0, how, means_of(sum, product, rstd), MASKED ? masked : dy, nullptr, x, dx, again);
 }
 
 #ifdef THRESHOLD
@@ -377,7 +425,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_backward_drop)
     float sum, product;
     sum_part(c, 0, how, dy, &draws, x, nullptr, nullptr, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, &draws, x, dx, nullptr);
+    if (dx != nullptr) input_part(c, 0, how, means_of(sum, product, rstd), dy, &draws, x, dx, nullptr);
 }
 
 #endif
@@ -405,7 +453,51 @@ KERNEL(__launch_bounds__(1024) batch_norm_input)
     const float rstd = saved[CHANNELS + c];
     const float sum = join(partial + c * PARTS), product = join(partial + (CHANNELS + c) * PARTS);
     if (part == 0 && threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, nullptr, x, dx, again);
+    if (dx == nullptr) return;
+    input_part(c, part, rule(saved[c], rstd, weight, bias, c), means_of(sum, product, rstd), dy, nullptr, x, dx, again);
+}
+
+#endif
+
+#ifdef RANKS
+
+#if PARTS == 1
+
+// Gradients of weight and bias, and the sums of the rank's own samples. Grid: a block for each channel.
+KERNEL(__launch_bounds__(1024) batch_norm_rank_sums)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, Norm *dweight,
+ Norm *dbias, float *sums) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x;
+    const float rstd = saved[CHANNELS + c];
+    float sum, product;
+    sum_part(c, 0, rule(saved[c], rstd, weight, bias, c), dy, nullptr, x, y, masked, scratch, &sum, &product);
+    if (threadIdx.x != 0) return;
+    parameters(c, rstd, sum, product, dweight, dbias);
+    send_sums(c, rstd, sum, product, sums);
+}
+
+#else
+
+// Gradients of weight and bias, and the sums of the rank's own samples, after batch_norm_sums. Grid: a warp for each channel.
+KERNEL(batch_norm_rank_join_sums)(const float *saved, const float *partial, Norm *dweight, Norm *dbias, float *sums) {
+    const Index c = blockIdx.x;
+    const float rstd = saved[CHANNELS + c];
+    const float sum = join(partial + c * PARTS), product = join(partial + (CHANNELS + c) * PARTS);
+    if (threadIdx.x != 0) return;
+    parameters(c, rstd, sum, product, dweight, dbias);
+    send_sums(c, rstd, sum, product, sums);
+}
+
+#endif
+
+// The gradient of the input, from the sums of all ranks. Grid: a block for each channel and part.
+KERNEL(__launch_bounds__(1024) batch_norm_input_ranks)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *sums, real *dx) {
+    const Index c = blockIdx.x;
+    const float rstd = saved[CHANNELS + c];
+    const Rule how = rule(saved[c], rstd, weight, bias, c);
+    input_part(c, blockIdx.y, how, means_of_ranks(c, rstd, sums), dy, nullptr, x, dx, nullptr);
 }
 
 #endif

@@ -1,6 +1,6 @@
 // Batch normalisation of one element or channel, for every layout: see batch_norm.cu for the meaning of the constants.
 //
-// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, EVAL, ADD_WEIGHT, ADD_BIAS
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, EVAL, ADD_WEIGHT, ADD_BIAS, RANKS, PITCH
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -15,6 +15,13 @@ typedef u64 Index;
 
 // Elements of a channel.
 constexpr Index COUNT = (Index)(BATCH * AREA);
+
+// Elements of a channel on all ranks that share its statistics.
+#ifdef RANKS
+constexpr u64 ALL = BATCH * AREA * (RANKS);
+#else
+constexpr Index ALL = COUNT;
+#endif
 
 static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
 
@@ -62,12 +69,12 @@ static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
 // Stores mean and 1 / deviation of a channel for the backward pass, and updates the running statistics.
 static __device__ __forceinline__ void
 keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
-    const float all = (float)COUNT;
+    const float all = (float)ALL;
     saved[c] = mean;
     saved[CHANNELS + c] = inverse_root(squares / all);
     if (running_mean == nullptr) return;
     // A single element has no unbiased variance, so its biased one, 0, is used.
-    const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
+    const float unbiased = squares / (ALL > 1 ? all - 1.0f : 1.0f);
     const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
     running_mean[c] = rest * running_mean[c] + momentum * mean;
     running_var[c] = rest * running_var[c] + momentum * unbiased;
@@ -123,3 +130,52 @@ parameters(Index c, float rstd, float sum, float product, Norm *dweight, Norm *d
     if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[c]) + product : product, &dweight[c]);
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[c]) + sum : sum, &dbias[c]);
 }
+
+// Means of a channel that its gradient of the input needs, besides its rule: mean(dy), and mean(dy n) rstd.
+struct Means {
+    float sum, product;
+};
+
+// Returns the means, from the sums of a channel: of dy, and of dy (x - mean).
+static __device__ __forceinline__ Means means_of(float sum, float product, float rstd) {
+    return {sum / (float)COUNT, product / (float)COUNT * rstd * rstd};
+}
+
+#ifdef RANKS
+
+// Stores the mean and the biased variance of a channel over this rank's samples, in the rank's row.
+static __device__ __forceinline__ void send_statistics(Index c, float mean, float squares, float *row) {
+    row[c] = mean;
+    row[CHANNELS + c] = squares / (float)COUNT;
+}
+
+// Computes the mean of a channel over the samples of all ranks, and the sum of squares around it. All ranks do so in the order of ranks, so that
+// their statistics have equal bits.
+static __device__ __forceinline__ void combine(Index c, const float *rows, float *mean, float *squares) {
+    // Means relative to that of the first rank, so that nothing cancels.
+    const float base = rows[c];
+    float shift = 0.0f, variance = 0.0f;
+#pragma unroll 4
+    for (u32 rank = 1; rank < RANKS; rank++) shift += rows[rank * PITCH + c] - base;
+    shift /= (float)(RANKS);
+#pragma unroll 4
+    for (u32 rank = 0; rank < RANKS; rank++) {
+        const float distance = rows[rank * PITCH + c] - base - shift;
+        variance += rows[rank * PITCH + CHANNELS + c] + distance * distance;
+    }
+    *mean = base + shift;
+    *squares = variance * (float)COUNT;
+}
+
+// Stores the sums of a channel over this rank's samples: of dy, and of dy n.
+static __device__ __forceinline__ void send_sums(Index c, float rstd, float sum, float product, float *sums) {
+    sums[c] = sum;
+    sums[CHANNELS + c] = product * rstd;
+}
+
+// Returns the means over the samples of all ranks, from the sums of all.
+static __device__ __forceinline__ Means means_of_ranks(Index c, float rstd, const float *sums) {
+    return {sums[c] / (float)ALL, sums[CHANNELS + c] / (float)ALL * rstd};
+}
+
+#endif

@@ -6,7 +6,8 @@
 // PACK             channels that a thread works on: C is a multiple of it
 // WIDE, ROWS       adjacent packs of channels of a block, and the pixels that it processes at a time
 // WITHIN           given if x are the first channels of a map with this many: a multiple of PACK, too
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, EVAL, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, EVAL, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS, RANKS, PITCH  as in
+//                  batch_norm.cu
 // TOGETHER         1 if the grid has a barrier and all its blocks run at once, else undefined
 //
 // x, y, residual, dy, masked, dx, again [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
@@ -290,7 +291,7 @@ finish(const float (&found)[2][COLUMNS], const real *x, const Norm *weight, cons
     each_channel([&](Index c, u32 column) {
         const float mean = found[0][column], squares = found[1][column];
         if (blockIdx.y == 0) keep(c, mean, squares, saved, running_mean, running_var);
-        rules[column] = rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+        rules[column] = rule(mean, inverse_root(squares / (float)ALL), weight, bias, c);
     });
     apply_part(rules, x, residual, y);
 }
@@ -384,11 +385,6 @@ sums(const Rule (&rules)[COLUMNS], const real *dy, const real *x, const real *y,
     return found;
 }
 
-// Means of a channel that its gradient of the input needs, besides its rule: mean(dy), and mean(dy n) rstd.
-struct Means {
-    float sum, product;
-};
-
 // Writes some packs of the gradient of the input.
 template <int U>
 static __device__ __forceinline__ void
@@ -426,25 +422,30 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
     }
 }
 
-// Computes the gradients from the channels' sums: of weight and bias, and with dx those of a block's pixels of the input. Backwards, because the
-// elements read last are still in the cache. Nothing reads dy for the sums any more, so dx may overwrite it.
+// Computes the gradient of a block's pixels of the input. Backwards, because the elements read last are still in the cache. Nothing reads dy for the
+// sums any more, so dx may overwrite it.
 static __device__ __forceinline__ void
-differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS], const float *saved, const real *dy,
-                   const real *x, real *dx, Norm *dweight, Norm *dbias, real *again) {
+input_part(const Rule (&rules)[COLUMNS], const Means (&means)[COLUMNS], const real *dy, const real *x, real *dx, real *again) {
     constexpr int U = 2;
-    __shared__ Means means[COLUMNS];
-    each_channel([&](Index c, u32 column) {
-        const float rstd = saved[CHANNELS + c], sum = found[0][column], product = found[1][column];
-        if (blockIdx.y == 0) parameters(c, rstd, sum, product, dweight, dbias);
-        means[column] = {sum / (float)COUNT, product / (float)COUNT * rstd * rstd};
-    });
-    if (dx == nullptr) return;
     const Walk own = walk();
     const Rule *how = rules + own_column();
     const Means *less = means + own_column();
     u32 left = own.count;
     for (; left >= U; left -= U) differentiate<U>(own.first + (left - U) * STEP, how, less, dy, x, dx, again);
     if (left > 0) differentiate<1>(own.first, how, less, dy, x, dx, again);
+}
+
+// Computes the gradients from the channels' sums: of weight and bias, and with dx those of a block's pixels of the input.
+static __device__ __forceinline__ void
+differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS], const float *saved, const real *dy,
+                   const real *x, real *dx, Norm *dweight, Norm *dbias, real *again) {
+    __shared__ Means means[COLUMNS];
+    each_channel([&](Index c, u32 column) {
+        const float rstd = saved[CHANNELS + c], sum = found[0][column], product = found[1][column];
+        if (blockIdx.y == 0) parameters(c, rstd, sum, product, dweight, dbias);
+        means[column] = means_of(sum, product, rstd);
+    });
+    if (dx != nullptr) input_part(rules, means, dy, x, dx, again);
 }
 
 // Computes the rules of a block's channels, as in the forward pass.
@@ -540,4 +541,8 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_input)
     differentiate_part(found, rules, saved, dy, x, dx, dweight, dbias, again);
 }
 
+#endif
+
+#ifdef RANKS
+#include "batch_norm_last_ranks.cuh"
 #endif

@@ -68,22 +68,42 @@ pub fn on_a_simulated_card_with_cudnn(name: &str, variables: &[(&str, &str)]) ->
     on_a_card(name, variables, true)
 }
 
+/// The same for a test that waits most of its time: the processes of all orders run at once.
+pub fn on_simulated_cards_at_once(name: &str, variables: &[(&str, &str)]) -> bool {
+    if std::env::var_os(SIMULATED).is_some() {
+        return true;
+    }
+    let folder = libraries(false);
+    std::thread::scope(|scope| {
+        let folder = &folder;
+        let run = |order| scope.spawn(move || in_order(order, name, variables, folder));
+        ORDERS.map(run).into_iter().for_each(|process| process.join().unwrap());
+    });
+    false
+}
+
 fn on_a_card(name: &str, variables: &[(&str, &str)], cudnn: bool) -> bool {
     if std::env::var_os(SIMULATED).is_some() {
         return true;
     }
     let folder = libraries(cudnn);
-    for order in ["0", "1", "2"] {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([name, "--exact", "--nocapture", "--include-ignored"]);
-        command.env(SIMULATED, "1").env("GPUMEM_SIMULATED_ORDER", order).env("GPUMEM_QUIET", "1");
-        command.env("LD_LIBRARY_PATH", &folder).env("GPUMEM_CUDA", &folder).env("GPUMEM_CACHE", folder.join("cache"));
-        command.envs(variables.iter().copied());
-        let output = command.output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        assert!(output.status.success() && out.contains("1 passed"), "order {order}:\n{out}\n{err}");
-    }
+    ORDERS.into_iter().for_each(|order| in_order(order, name, variables, &folder));
     false
+}
+
+/// The orders in which a card may do what is enqueued.
+const ORDERS: [&str; 3] = ["0", "1", "2"];
+
+/// Runs a test in a process whose card takes what is enqueued in this order, with the libraries of a folder.
+fn in_order(order: &str, name: &str, variables: &[(&str, &str)], folder: &Path) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture", "--include-ignored"]);
+    command.env(SIMULATED, "1").env("GPUMEM_SIMULATED_ORDER", order).env("GPUMEM_QUIET", "1");
+    command.env("LD_LIBRARY_PATH", folder).env("GPUMEM_CUDA", folder).env("GPUMEM_CACHE", folder.join("cache"));
+    command.envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success() && out.contains("1 passed"), "order {order}:\n{out}\n{err}");
 }
 
 fn driver() -> Option<Library> {

@@ -15,6 +15,7 @@ mod compare;
 pub mod filled;
 pub mod given;
 mod machine;
+pub mod ranks;
 mod reused;
 pub mod tested;
 
@@ -491,8 +492,8 @@ pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training<'a>, u64, Optimizer);
 
 /// The program of a network as a job that trains in this number format.
 fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer) -> Job {
-    // Of a batch that is split it is a part that everybody here knows.
-    let compiled = harness::graphs::plan(program, batch * program.descent.micro_batches, precision);
+    // Of a batch that is split, so many samples are a part.
+    let compiled = harness::graphs::plan(program, batch * program.descent.parts(), precision);
     let compiled = reused::in_every_second(compiled);
     let placed = gpumem_core::memory::place::place(&compiled).unwrap();
     let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);

@@ -47,6 +47,7 @@ mod pixels;
 mod pointwise;
 mod pools;
 mod products;
+mod ranks;
 mod recomputation;
 mod recurrent;
 mod renormalised;

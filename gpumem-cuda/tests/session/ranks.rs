@@ -408,19 +408,6 @@ fn memory_of_nccl_is_that_of_the_budget() {
     assert_eq!(errors, [text; 2]);
 }
 
-/// Batch norms over the samples of all ranks have no kernels on a card: an error on all ranks.
-#[test]
-fn norms_of_all_ranks_are_refused() {
-    if !on_a_simulated_card("ranks::norms_of_all_ranks_are_refused", &[TIMEOUT]) {
-        return;
-    }
-    let job = Shared { sync_batch_norm: true, ..Shared::new(2, Shard::None) }.job();
-    let errors = on_cards(2, |card| card.load(job.clone()).unwrap_err().to_string());
-    let text =
-        "CUDA: normalises by the samples of each rank alone; remove `sync_batch_norm` from `TRAIN`, or use the CPU";
-    assert_eq!(errors, [text; 2]);
-}
-
 /// Graphs of one rank do not match calls of another, so none has any if one could not capture.
 #[test]
 fn capture_is_agreed_upon() {

@@ -134,7 +134,7 @@ macro_rules! for_each_operation {
             /// Row norms: rows or groups brought to mean 0 and variance 1, or to mean square 1.
             Normalize: norm::row_norm, ["normalize.cu"];
             /// Channels brought to mean 0 and variance 1 by the batch's statistics, or the running ones.
-            BatchNorm: norm::batch_norm, ["batch_norm.cu", "batch_norm_last.cu", "batch_norm.cuh"];
+            BatchNorm: norm::batch_norm, ["batch_norm.cu", "batch_norm_last.cu", "batch_norm_last_ranks.cuh", "batch_norm.cuh"];
             /// Maximum over windows.
             MaxPool: conv::max_pool, ["max_pool.cu"];
             /// Mean over windows.

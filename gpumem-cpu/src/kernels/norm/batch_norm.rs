@@ -141,8 +141,8 @@ fn combined(ranks: impl Iterator<Item = [f32; 2]> + Clone) -> (f64, f64) {
 
 /// Writes the mean and the biased variance of each channel of this rank's samples, which the other ranks then receive.
 fn statistics_of_rank(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
-    let (channels, area) = (count(&[op.channels]), count(&op.size));
-    let x = operands.source(Slot::Input(0), count(&[operands.batch()]) * channels * area)?;
+    let (channels, area, all) = (count(&[op.channels]), count(&op.size), count(&[op.input_channels()]));
+    let x = operands.source(Slot::Input(0), count(&[operands.batch()]) * all * area)?;
     let rows = operands.rows_of_ranks(Slot::Sent(0))?.filter(|rows| rows.own.count == 2 * op.channels);
     let first = rows.ok_or(Error::Damaged("ranks have no rows for the statistics of a norm"))?.own.first as usize;
     let mut sent = operands.exchanged_target(Slot::Sent(0))?;
@@ -150,7 +150,7 @@ fn statistics_of_rank(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
         let own: &mut [f32] = &mut sent.get()[first..][..2 * channels];
         let (means, variances) = own.split_at_mut(channels);
         means.par_iter_mut().zip(variances).enumerate().for_each(|(c, (mean, variance))| {
-            let (of_mean, of_variance) = moments(x.get(), channels, area, c);
+            let (of_mean, of_variance) = moments(x.get(), all, area, c);
             (*mean, *variance) = (of_mean as f32, of_variance as f32);
         });
     })

@@ -1,5 +1,7 @@
 //! Launches of batch normalisation: `kernels/norm/batch_norm.cu`, and `kernels/norm/batch_norm_last.cu` for channels last.
 
+mod sync_batch_norm;
+
 use crate::calls::{Kernel, Launch, TOGETHER};
 use crate::operations::context::Context;
 use crate::operations::elementwise::dropout::{with_draws, with_parts};
@@ -10,6 +12,7 @@ use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::BatchNorm;
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
+use sync_batch_norm::Share;
 
 /// The operations that a pass over the output does after normalising it.
 #[derive(Clone, Copy)]
@@ -168,8 +171,13 @@ fn lying(op: &BatchNorm, [x, y, dx]: [TensorId; 3]) -> [(&'static str, TensorId,
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a BatchNorm, maps: [TensorId; 3], rectifier: Rectifier) -> Plan<'a> {
         let (samples, area) = (context.samples(maps[0]), op.size[0] * op.size[1]);
+        let share = Share::of(context.operation);
         // Two f32 numbers for each part of each channel.
-        let room = context.workspace_bytes() / 8 / op.channels.max(1);
+        let room = match share {
+            // Nothing is joined after these. A grid has so many blocks along y.
+            Share::Receives(_) => 65_535,
+            Share::Whole | Share::Sends(_) => context.workspace_bytes() / 8 / op.channels.max(1),
+        };
         let pack = channel_pack(context, op.channels, &lying(op, maps));
         let pack = if op.input_channels().is_multiple_of(pack) { pack } else { 1 };
         let mut together = None;
@@ -180,9 +188,11 @@ impl<'a> Plan<'a> {
             let parts = way.parts_of_pixels(pixels, op.channels, room.max(1));
             let narrow = Traversal::Pixels { pack, wide: NARROW, rows: rows(NARROW, 2 * THREADS) };
             let most = AT_ONCE * u64::from(context.setting.multiprocessors) / way.blocks(op.channels).max(1);
-            together = context.placed.program.state().filter(|_| parts > 1 && most > 1);
+            together = context.placed.program.state().filter(|_| parts > 1 && most > 1 && share == Share::Whole);
             if together.is_some() {
                 (way, way.parts_of_pixels(pixels, op.channels, room.clamp(1, most)))
+            } else if matches!(share, Share::Receives(_)) {
+                (way, parts)
             } else if parts > 1 && narrow.is_enough(pixels, op.channels) {
                 (narrow, 1)
             } else {
@@ -196,7 +206,11 @@ impl<'a> Plan<'a> {
             let pack = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
             let packs = samples * area / pack;
             // A warp joins the parts, one in each lane.
-            let most = if op.channels >= MANY { 1 } else { room.clamp(1, 32) };
+            let most = match share {
+                Share::Receives(_) => room,
+                _ if op.channels >= MANY => 1,
+                _ => room.clamp(1, 32),
+            };
             (Traversal::Planes { pack, packs }, parts(packs, op.channels, most, 512))
         };
         Plan {
@@ -214,6 +228,16 @@ impl<'a> Plan<'a> {
             is_again: false,
             maps,
         }
+    }
+
+    /// Returns this plan with another map, if there is one, added to the output.
+    fn adding(self, residual: Option<TensorId>) -> Plan<'a> {
+        Plan { residual: residual.is_some(), ..self }
+    }
+
+    /// Returns this plan with the gradient after the rectifier written, or not.
+    fn masking(self, masked: bool) -> Plan<'a> {
+        Plan { masked, ..self }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
@@ -270,6 +294,16 @@ impl<'a> Plan<'a> {
         Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments, numbers: Vec::new() })
     }
 
+    /// Returns a launch that only joins the results of the parts of each channel.
+    fn joining(&self, entry: &'static str, add: [u8; 3], arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        let mut launch = self.channels(entry, add, arguments)?;
+        launch.grid[1] = 1;
+        if let Traversal::Planes { .. } = self.way {
+            launch.block = [32, 1, 1];
+        }
+        Ok(launch)
+    }
+
     /// Returns the launch of inference, or of recomputing the output from the batch's own statistics.
     fn inference(self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         self.elementwise("batch_norm_apply", [0; 3], arguments)
@@ -315,11 +349,26 @@ pub(crate) fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Optio
 }
 
 pub(in crate::operations) fn forward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
-    let output = context.written(Slot::Output)?;
-    forward_with(context, op, Tail::new(output))
+    forward_through(context, op, Rectifier::NONE)
+}
+
+/// Returns the launches of a forward pass with a rectifier after it.
+pub(super) fn forward_through(
+    context: &Context<'_>,
+    op: &BatchNorm,
+    rectifier: Rectifier,
+) -> Result<Vec<Launch>, Error> {
+    if let Share::Sends(rows) = Share::of(context.operation) {
+        return sync_batch_norm::statistics(context, op, rows);
+    }
+    let tail = Tail::new(context.written(Slot::Output)?);
+    forward_with(context, op, Tail { rectifier, ..tail })
 }
 
 pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) -> Result<Vec<Launch>, Error> {
+    if let Share::Receives(rows) = Share::of(context.operation) {
+        return sync_batch_norm::output(context, op, rows, tail);
+    }
     let x = context.read(Slot::Input(0))?;
     let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, op)?;
@@ -392,14 +441,14 @@ pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) ->
 /// True if the statistics of the forward pass are a launch of their own.
 pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
-    let observes = kept(context).is_none() && !op.eval;
+    let observes = kept(context).is_none() && !op.eval && Share::of(context.operation) == Share::Whole;
     Ok(observes && Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
 /// True if dropout may be fused into the pass from the input to `other`, or back. All maps must be dense, and each channel must have one block,
 /// which goes plane by plane.
 pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -> Result<bool, Error> {
-    if op.eval {
+    if op.eval || Share::of(context.operation) != Share::Whole {
         return Ok(false);
     }
     let x = context.read(Slot::Input(0))?;
@@ -420,6 +469,11 @@ pub(crate) fn backward_through(
     let kept = if rectifier.slope().is_some() { Slot::Output } else { Slot::Input(0) };
     // With running statistics, the gradients of input and bias read no x, so dy takes its place.
     let x = if op.eval { context.operation.read(kept).unwrap_or(dy) } else { context.read(kept)? };
+    match Share::of(context.operation) {
+        Share::Whole => {}
+        Share::Sends(sums) => return sync_batch_norm::sums(context, op, incoming, (x, sums)),
+        Share::Receives(sums) => return sync_batch_norm::input_gradient(context, op, incoming, (x, sums)),
+    }
     let saved = context.read(Slot::Saved(0))?;
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
@@ -447,13 +501,7 @@ pub(crate) fn backward_through(
     let sums = Plan { renormalises: false, ..plan };
     let sums = sums.channels("batch_norm_sums", add, [read(dy), vec![output, through, Some(partial)]].concat())?;
     let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias, again]].concat();
-    let mut input = plan.channels("batch_norm_input", add, arguments)?;
-    if dx.is_none() {
-        // The launch only has to add up the sums of each channel.
-        input.grid[1] = 1;
-        if let Traversal::Planes { .. } = plan.way {
-            input.block = [32, 1, 1];
-        }
-    }
-    Ok(vec![sums, input])
+    let entry = "batch_norm_input";
+    let input = if dx.is_some() { plan.channels(entry, add, arguments) } else { plan.joining(entry, add, arguments) };
+    Ok(vec![sums, input?])
 }

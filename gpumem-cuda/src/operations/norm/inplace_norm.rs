@@ -4,14 +4,13 @@
 use crate::calls::Launch;
 use crate::operations::context::Context;
 use crate::operations::elementwise::pointwise::Rectifier;
-use crate::operations::norm::batch_norm::{Incoming, Tail, backward_through, forward_with};
+use crate::operations::norm::batch_norm::{Incoming, backward_through, forward_through};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::InplaceNorm;
 
 pub(in crate::operations) fn forward(context: &Context<'_>, op: &InplaceNorm) -> Result<Vec<Launch>, Error> {
-    let tail = Tail::new(context.written(Slot::Output)?);
-    forward_with(context, &op.norm(), Tail { rectifier: Rectifier::undone(op.slope), ..tail })
+    forward_through(context, &op.norm(), Rectifier::undone(op.slope))
 }
 
 pub(in crate::operations) fn backward(context: &Context<'_>, op: &InplaceNorm) -> Result<Vec<Launch>, Error> {
