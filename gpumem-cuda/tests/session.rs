@@ -36,6 +36,8 @@ mod passes;
 mod products;
 #[path = "session/profile.rs"]
 mod profile;
+#[path = "session/rank_settings.rs"]
+mod rank_settings;
 #[path = "session/ranks.rs"]
 mod ranks;
 #[path = "session/recurrences.rs"]
@@ -234,7 +236,7 @@ fn begin(job: &Job, runner: &mut (impl Runner + ?Sized)) {
         let words = match tensor.class {
             Class::Parameter => spread(count, id + 1),
             Class::Buffer => vec![1f32.to_bits(); count],
-            Class::Moment => vec![0; count],
+            Class::Moment | Class::Average => vec![0; count],
             Class::State => {
                 let mut words = vec![0; count];
                 words[StateWord::Seed as usize] = 7;

@@ -13,7 +13,7 @@ use gpumem_core::train::{Checkpoint, Clip, ConvNorm, Descent, Offload};
 const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
 
 /// Maps of one size, so that the first ones leave while others are made, gates that read two of them, and sums.
-fn deep(blocks: usize) -> (Graph, NodeId) {
+pub(super) fn deep(blocks: usize) -> (Graph, NodeId) {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[2, 6, 5])).unwrap();
     let mut value = chain(&mut graph, input, "Conv2d(8, 3, padding = 1)");
@@ -73,7 +73,7 @@ impl Way {
 }
 
 /// Activations of a job that leave.
-fn parked(job: &Job) -> usize {
+pub(super) fn parked(job: &Job) -> usize {
     job.train.as_ref().unwrap().program.of_class(Class::Host).count()
 }
 

@@ -1,7 +1,7 @@
 //! Ranks: threads of one process, each with a session of its own, whose exchanges the host plays.
 
 use super::*;
-use crate::host::card::{exchange_counts, on_a_simulated_card};
+use crate::host::card::{exchange_counts, on_a_simulated_card, on_simulated_cards_at_once};
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::program::loss::LossOptions;
 use gpumem_core::run::ranks::Ranks as Place;
@@ -10,75 +10,77 @@ use gpumem_cuda::RankId;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
+pub(super) const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
 
 /// Seconds that a rank of a test waits for the others.
 const TIMEOUT: (&str, &str) = ("GPUMEM_RANKS_TIMEOUT", "4");
 
 /// A network whose larger tensors are sharded, most of them with padding.
 #[derive(Clone)]
-struct Shared {
-    ranks: u64,
-    shard: Shard,
-    precision: Precision,
-    update: Update,
-    descent: Descent,
-    loss: Term,
-    sync_batch_norm: bool,
+pub(super) struct Shared {
+    pub(super) graph: fn() -> (Graph, NodeId),
+    pub(super) ranks: u64,
+    pub(super) shard: Shard,
+    pub(super) precision: Precision,
+    pub(super) update: Update,
+    pub(super) descent: Descent,
+    pub(super) loss: Term,
+    pub(super) sync_batch_norm: bool,
+}
+
+/// Maps with a norm, and matrices.
+fn maps() -> (Graph, NodeId) {
+    let layers = "Conv2d(9, 3, padding = 1, bias = false) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | \
+                  Flatten | Dropout(0.25) | Linear(37) | Tanh | Linear(5)";
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[2, 6, 6])).unwrap();
+    let output = chain(&mut graph, input, layers);
+    (graph, output)
 }
 
 impl Shared {
-    fn new(ranks: u64, shard: Shard) -> Shared {
+    pub(super) fn new(ranks: u64, shard: Shard) -> Shared {
         let (precision, update, descent) = (Precision::F32, Update::Fused, Descent::PLAIN);
-        Shared { ranks, shard, precision, update, descent, loss: Term::CROSS_ENTROPY, sync_batch_norm: false }
+        let loss = Term::CROSS_ENTROPY;
+        Shared { graph: maps, ranks, shard, precision, update, descent, loss, sync_batch_norm: false }
     }
 
-    fn job(&self) -> Job {
-        let layers = "Conv2d(9, 3, padding = 1, bias = false) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | \
-                      Flatten | Dropout(0.25) | Linear(37) | Tanh | Linear(5)";
-        let mut graph = Graph::default();
-        let input = graph.input(numbers(&[2, 6, 6])).unwrap();
-        let output = chain(&mut graph, input, layers);
-        // A bucket takes some of the gradients.
-        let ranks = Ranks {
+    /// Returns the ranks of the network, of which a bucket takes some of the gradients.
+    pub(super) fn ranks(&self) -> Ranks {
+        Ranks {
             count: self.ranks,
             shard: self.shard,
             bucket: 4096,
             least_sharded: 100,
             sync_batch_norm: self.sync_batch_norm,
             ..Ranks::ALONE
-        };
+        }
+    }
+
+    pub(super) fn blueprint(&self) -> Blueprint {
+        let (graph, output) = (self.graph)();
+        let ranks = self.ranks();
         let descent = Descent { ranks, skips: self.precision.scales_loss(), ..self.descent }.at(self.precision);
         let (loss, update, checkpoint) = (vec![self.loss.clone()], self.update, Checkpoint::None);
         let training =
             Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused, ordered_at: None };
-        let blueprint = Blueprint {
-            graph,
-            outputs: vec![output],
-            training: Some(training),
-            cached: None,
-            parts: Default::default(),
-        };
+        Blueprint { graph, outputs: vec![output], training: Some(training), cached: None, parts: Default::default() }
+    }
+
+    pub(super) fn job(&self) -> Job {
+        let blueprint = self.blueprint();
         let step = blueprint.training(self.precision).unwrap().unwrap();
-        if self.shard != Shard::Parameters {
-            let job = job_of_programs([&step, &blueprint.forward_pass().unwrap()], ADAM, self.precision, None);
-            return Job { evaluation: job.train.as_ref().unwrap().evaluation().ok(), ..job };
-        }
-        // A pass of a training network gathers parameters. That of the loss does, too.
-        let plain = Shared { shard: Shard::Optimizer, ..self.clone() }.job();
-        let compiled = plan(&step, BATCH * step.descent.parts(), self.precision);
-        let train = place(&compiled).unwrap();
-        let evaluation = train.evaluation().unwrap();
-        let (arena, infer) = (compiled.budget[Line::Arena], evaluation.clone());
-        Job { arena, train: Some(train), evaluation: Some(evaluation), infer, ..plain }
+        // A pass of a training network gathers parameters of which ranks have shards.
+        let job = job_of_programs([&step, &blueprint.evaluation().unwrap()], ADAM, self.precision, None);
+        Job { evaluation: job.train.as_ref().unwrap().evaluation().ok(), ..job }
     }
 }
 
 /// The losses of a rank's steps, and everything that lasts.
-type Trained = (Vec<f32>, Vec<(String, Vec<f32>)>);
+pub(super) type Trained = (Vec<f32>, Vec<(String, Vec<f32>)>);
 
 /// Trains some steps, of which each rank takes its part.
-fn trained(job: &Job, runner: &mut impl Runner) -> Result<Trained, Error> {
+pub(super) fn trained(job: &Job, runner: &mut impl Runner) -> Result<Trained, Error> {
     let [rank, count] = runner.rank().map(|number| number as usize);
     begin(job, runner);
     let placed = job.train.as_ref().unwrap();
@@ -109,17 +111,12 @@ fn trained(job: &Job, runner: &mut impl Runner) -> Result<Trained, Error> {
     runner.read(placed.offsets[placed.program.results[0] as usize], &mut loss)?;
     losses.push(f32::from_le_bytes(loss));
     let mut lasting = lasting(job, runner)?;
-    if placed.program.descent.ranks.shard == Shard::Parameters {
-        // It has a loss of each rank's own.
-        runner.infer()?;
-    } else {
-        lasting.push(("the forward pass".into(), inferred(job, runner)?));
-    }
+    lasting.push(("the forward pass".into(), inferred(job, runner)?));
     Ok((losses, lasting))
 }
 
 /// Returns the output of a forward pass on one input of all ranks.
-fn inferred(job: &Job, runner: &mut impl Runner) -> Result<Vec<f32>, Error> {
+pub(super) fn inferred(job: &Job, runner: &mut impl Runner) -> Result<Vec<f32>, Error> {
     let (input, count) = at(&job.infer, Class::Input);
     runner.write(input, &stored(job, Role::Activation, &spread(count, 3)))?;
     runner.infer()?;
@@ -141,15 +138,15 @@ fn numbers_at(job: &Job, runner: &mut impl Runner, (placed, id): (&Placed, usize
 }
 
 /// Returns everything that outlives a step, by name.
-fn lasting(job: &Job, runner: &mut impl Runner) -> Result<Vec<(String, Vec<f32>)>, Error> {
+pub(super) fn lasting(job: &Job, runner: &mut impl Runner) -> Result<Vec<(String, Vec<f32>)>, Error> {
     let placed = job.train.as_ref().unwrap();
-    let lasts = |class| matches!(class, Class::Parameter | Class::Buffer | Class::Moment);
+    let lasts = |class| matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::Average);
     let tensors = placed.program.tensors.iter().enumerate().filter(|(_, tensor)| lasts(tensor.class));
     tensors.map(|(id, tensor)| Ok((tensor.name.clone(), numbers_at(job, runner, (placed, id))?))).collect()
 }
 
 /// Calls `run` on each rank, in a thread of its own, with its card.
-fn on_cards<T: Send>(count: u64, run: impl Fn(Cuda) -> T + Sync) -> Vec<T> {
+pub(super) fn on_cards<T: Send>(count: u64, run: impl Fn(Cuda) -> T + Sync) -> Vec<T> {
     let id = RankId::new().unwrap();
     let place = |number| Place::new(number, count).unwrap();
     let card = |number| Cuda::new(0).unwrap().with_cudnn(false).on_rank(&place(number), id).unwrap();
@@ -161,23 +158,24 @@ fn on_cards<T: Send>(count: u64, run: impl Fn(Cuda) -> T + Sync) -> Vec<T> {
     })
 }
 
-fn on_cpus(job: &Job, count: u64) -> Vec<Trained> {
-    let job = Job { precision: Precision::F32, ..job.clone() };
+/// Calls `run` on each rank of the CPU, in a thread of its own.
+pub(super) fn on_cpus<T: Send>(count: u64, run: impl Fn(Cpu) -> T + Sync) -> Vec<T> {
     let devices = Cpu::ranks(count as usize).unwrap();
     std::thread::scope(|scope| {
-        let job = &job;
-        let run = |cpu: Cpu| scope.spawn(move || trained(job, &mut cpu.load(job.clone()).unwrap()).unwrap());
-        let threads: Vec<_> = devices.into_iter().map(run).collect();
+        let run = &run;
+        let threads: Vec<_> = devices.into_iter().map(|cpu| scope.spawn(move || run(cpu))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
 /// Compares a job on so many cards with the CPU's ranks.
-fn check(what: &str, shared: Shared) {
+pub(super) fn check(what: &str, shared: Shared) {
     let job = shared.job();
     register_kernels(&job);
     let found = on_cards(shared.ranks, |card| trained(&job, &mut card.load(job.clone()).unwrap()).unwrap());
-    let expected = on_cpus(&Shared { precision: Precision::F32, ..shared.clone() }.job(), shared.ranks);
+    // The CPU computes in f32 what a step in another format does.
+    let job = Job { precision: Precision::F32, ..Shared { precision: Precision::F32, ..shared.clone() }.job() };
+    let expected = on_cpus(shared.ranks, |cpu| trained(&job, &mut cpu.load(job.clone()).unwrap()).unwrap());
     let (losses, state) = &expected[0];
     for (rank, (own, all)) in found.iter().enumerate() {
         let what = format!("{what}, rank {rank}");
@@ -280,7 +278,7 @@ fn a_refused_batch_stops_all_ranks() {
 /// Ranks that make other calls, or none, are told so; nobody waits for ever.
 #[test]
 fn other_calls_are_errors() {
-    if !on_a_simulated_card("ranks::other_calls_are_errors", &[TIMEOUT]) {
+    if !on_simulated_cards_at_once("ranks::other_calls_are_errors", &[TIMEOUT]) {
         return;
     }
     let job = Shared::new(2, Shard::None).job();
@@ -342,7 +340,7 @@ fn ranks_have_one_program() {
 /// A rank that never comes.
 #[test]
 fn a_rank_that_does_not_come_is_an_error() {
-    if !on_a_simulated_card("ranks::a_rank_that_does_not_come_is_an_error", &[TIMEOUT]) {
+    if !on_simulated_cards_at_once("ranks::a_rank_that_does_not_come_is_an_error", &[TIMEOUT]) {
         return;
     }
     let job = Shared::new(2, Shard::None).job();
@@ -356,7 +354,7 @@ fn a_rank_that_does_not_come_is_an_error() {
 /// A failure of each call of the library, on one rank: all ranks get an error.
 #[test]
 fn failures_of_nccl_reach_all_ranks() {
-    if !on_a_simulated_card("ranks::failures_of_nccl_reach_all_ranks", &[("GPUMEM_RANKS_TIMEOUT", "2")]) {
+    if !on_simulated_cards_at_once("ranks::failures_of_nccl_reach_all_ranks", &[("GPUMEM_RANKS_TIMEOUT", "2")]) {
         return;
     }
     let job = Shared::new(2, Shard::Optimizer).job();

@@ -16,7 +16,7 @@ fn optimizers() -> [Optimizer; 2] {
 
 /// One step trains the last layer by labels, the other all of the network by numbers. A bias in front of the normalisation would have a
 /// gradient of rounding alone, which Adam makes as large as any.
-fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
+pub(super) fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[2, 6, 6])).unwrap();
     let output =
@@ -47,14 +47,15 @@ fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
     let parts = Parts { at: 0, all };
     let training = parts.all.first().map(|part| part.steps.clone());
     let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None, parts };
+    // Of a batch that is split, so many samples are a part.
+    let compiled = |program: Program| plan(&program, BATCH * program.descent.parts(), precision);
     let step = |number: usize| {
-        let program = blueprint.step(number).unwrap().training(precision).unwrap().unwrap();
-        let compiled = plan(&program, BATCH * program.descent.micro_batches, precision);
+        let compiled = compiled(blueprint.step(number).unwrap().training(precision).unwrap().unwrap());
         (place(&compiled).unwrap(), compiled.budget[Line::Arena])
     };
     let ((train, one), (other, two)) = (step(0), step(1));
     assert!(train.lasts_as(&other));
-    let compiled = plan(&blueprint.inference().unwrap(), BATCH, precision);
+    let compiled = compiled(blueprint.evaluation().unwrap());
     let mut infer = place(&compiled).unwrap();
     let arena = share_lasting(&train, &mut infer, one.max(two), compiled.budget[Line::Arena]).unwrap();
     let evaluation = other.evaluation().unwrap();
@@ -79,7 +80,7 @@ fn job_of_steps(precision: Precision, descents: [Descent; 2]) -> Job {
     }
 }
 
-fn step_of(job: &Job, number: usize) -> &Placed {
+pub(super) fn step_of(job: &Job, number: usize) -> &Placed {
     if number == 0 { job.train.as_ref().unwrap() } else { &job.others[number - 1].train }
 }
 
@@ -98,7 +99,7 @@ fn given(job: &Job, placed: &Placed, salt: usize) -> Vec<(u64, Vec<u8>)> {
 }
 
 /// One step of this number on a batch of its own, and its loss.
-fn make(job: &Job, runner: &mut (impl Runner + ?Sized), number: usize, salt: usize) -> f32 {
+pub(super) fn make(job: &Job, runner: &mut (impl Runner + ?Sized), number: usize, salt: usize) -> f32 {
     runner.select(number).unwrap();
     let placed = step_of(job, number);
     let parts = placed.program.descent.micro_batches;
@@ -112,7 +113,7 @@ fn make(job: &Job, runner: &mut (impl Runner + ?Sized), number: usize, salt: usi
 }
 
 /// Fills what lasts, with the state of each step.
-fn begin_steps(job: &Job, runner: &mut (impl Runner + ?Sized)) {
+pub(super) fn begin_steps(job: &Job, runner: &mut (impl Runner + ?Sized)) {
     begin(job, runner);
     let states: Vec<u64> = [0, 1]
         .map(|number| step_of(job, number))
@@ -140,7 +141,7 @@ fn load_steps(job: &Job) -> Session {
 }
 
 /// Makes the kernels of all steps known to the card.
-fn register_steps(job: &Job) {
+pub(super) fn register_steps(job: &Job) {
     let mut all = Vec::new();
     let mut turned = job.clone();
     let others = turned.others.iter_mut().flat_map(|other| [&mut other.train, &mut other.evaluation]);

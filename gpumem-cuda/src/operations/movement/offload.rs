@@ -70,7 +70,8 @@ fn copies(
 ) -> Result<Vec<Copy>, Error> {
     let placed = context.placed;
     let parameter = context.read(Slot::Parameter)?;
-    let elements = context.elements(parameter);
+    // States and master copies have the elements that the rank updates.
+    let elements = context.own(parameter);
     let copy = |host: Argument, arena: Argument, each: u64| {
         let bytes = |count: u64| count.checked_mul(each).ok_or(MISSING);
         let there = bytes(piece.end().filter(|&end| end <= elements).ok_or(MISSING)?)?;
