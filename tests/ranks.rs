@@ -218,12 +218,26 @@ fn optimizer_states_in_8_bits() {
     assert_eq!(bits(&together!(Whole, 3, true)), bits(&whole));
 }
 
-/// Evaluation and inference use running statistics, with and without shards of parameters.
+/// Norms of all ranks are those of one rank with the whole batch, in training and by the running statistics, which evaluation and inference use.
 #[test]
 fn statistics_of_all_ranks() {
+    joined!(Alone, { optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
+    joined!(Apart, { ranks: 3, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
     joined!(Whole, { ranks: 3, sync_batch_norm: true, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
     joined!(Shards, { ranks: 3, sync_batch_norm: true, shard: Parameters, optimizer: Sgd { lr: 0.1, momentum: 0.9 } });
-    let whole = together!(Whole, 3, false);
+    let (whole, alone) = (together!(Whole, 3, false), alone!(Alone));
+    // The last numbers are a loss of all samples, one of other samples on ranks than on one rank, and outputs of samples that all have.
+    let inferred = |of: &[Vec<f32>]| {
+        let last = of.last().unwrap();
+        vec![vec![last[0]], last[2..].to_vec(), Vec::new()]
+    };
+    assert!(apart(&whole, &alone) <= 3e-6, "{} apart", apart(&whole, &alone));
+    let (found, expected) = (inferred(&whole), inferred(&alone));
+    assert!(apart(&found, &expected) <= 3e-6, "{} apart", apart(&found, &expected));
+    // Norms of each rank's own samples are others.
+    let other = together!(Apart, 3, false);
+    assert!(apart(&other, &alone) > 1e-3, "{}", apart(&other, &alone));
+    assert!(apart(&inferred(&other), &expected) > 1e-3, "{}", apart(&inferred(&other), &expected));
     assert_eq!(bits(&together!(Whole, 3, true)), bits(&whole));
     assert_eq!(bits(&together!(Shards, 3, true)), bits(&whole));
 }
