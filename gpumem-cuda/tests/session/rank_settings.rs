@@ -1,5 +1,6 @@
-//! Settings of training on ranks: norms over the samples of all ranks, host memory, averages and several steps.
+//! Settings of training on ranks: norms over the samples of all ranks, host memory, averages, several steps, and resuming on other ranks.
 
+use super::parked::{deep, parked};
 use super::ranks::{Shared, Trained, check, inferred, lasting, on_cards, on_cpus, trained};
 use super::steps::{begin_steps, job_of_steps, make, register_steps};
 use super::*;
@@ -92,7 +93,7 @@ fn norms_of_all_ranks_with_settings_of_training() {
     }
 }
 
-/// Optimizer state of shards in host memory: to the bit what a card computes that keeps it.
+/// Optimizer state of shards, and activations, in host memory: to the bit what a card computes that keeps them.
 #[test]
 fn ranks_with_host_memory() {
     if !on_a_simulated_card("rank_settings::ranks_with_host_memory", &[TIMEOUT]) {
@@ -102,18 +103,27 @@ fn ranks_with_host_memory() {
         let job = shared.job();
         register_kernels(&job);
         let found = on_cards(shared.ranks, |card| trained(&job, &mut card.load(job.clone()).unwrap()).unwrap());
-        (found, job.train.as_ref().unwrap().host())
+        (found, parked(&job), job.train.as_ref().unwrap().host())
     };
     let offloaded = |offload, plain: &Shared| Shared { descent: Descent { offload, ..plain.descent }, ..plain.clone() };
     for shard in Shard::ALL {
         for precision in [Precision::F32, Precision::Mixed(Half::Bf16)] {
             let plain = Shared { precision, ..Shared::new(2, shard) };
-            let (expected, _) = run(&plain);
+            let (expected, ..) = run(&plain);
             let states = offloaded(Offload::OptimizerState, &plain);
-            let (found, host) = run(&states);
+            let (found, _, host) = run(&states);
             assert!(host > 0);
             assert_eq!(found, expected, "{shard:?}, {precision:?}");
             check("states in host memory", states);
+        }
+    }
+    for shard in [Shard::None, Shard::Parameters] {
+        let plain = Shared { graph: || deep(6), ..Shared::new(2, shard) };
+        let (expected, ..) = run(&plain);
+        for offload in [Offload::Activations, Offload::All] {
+            let (found, parked, _) = run(&offloaded(offload, &plain));
+            assert!(parked > 0, "nothing leaves the card");
+            assert_eq!(found, expected, "{shard:?}, {offload:?}");
         }
     }
 }
@@ -167,5 +177,116 @@ fn ranks_with_several_steps() {
         assert_eq!(found[0], found[1], "{shard:?}");
         host::harness::assert_close(&format!("{shard:?}: losses"), &found[0].0, &expected[0].0, 1e-3);
         compare(&format!("{shard:?}"), &found[0].1, &expected[0].1);
+    }
+}
+
+/// The bytes of everything that outlives a step, by name: what a snapshot has.
+fn saved(job: &Job, runner: &mut impl Runner) -> Vec<(String, Vec<u8>)> {
+    let placed = job.train.as_ref().unwrap();
+    let lasts =
+        |class| matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::Average | Class::State);
+    let all = placed.program.tensors.iter().enumerate().filter(|(_, tensor)| lasts(tensor.class));
+    let mut read = |name: String, offset: u64, bytes: u64| {
+        let mut own = vec![0; bytes as usize];
+        runner.read(offset, &mut own).unwrap();
+        (name, own)
+    };
+    let mut saved = Vec::new();
+    for (id, tensor) in all {
+        // A tensor is saved whole, without the padding of its last shard.
+        let elements = tensor.elements(BATCH).unwrap();
+        let bytes = elements * tensor.role.bytes(job.precision);
+        saved.push(read(tensor.name.clone(), placed.offsets[id], bytes));
+        if let (Class::State, Some((_, words))) = (tensor.class, saved.last_mut()) {
+            // Words of a running step, which differ on ranks.
+            for word in [StateWord::PART, StateWord::Losses as usize, StateWord::Blocks as usize] {
+                words[4 * word..4 * word + 4].fill(0);
+            }
+        }
+        if let Some(master) = placed.masters[id] {
+            saved.push(read(format!("{}, master copy", tensor.name), master, 4 * elements));
+        }
+    }
+    // Programs of other numbers of ranks may list them in another order.
+    saved.sort();
+    saved
+}
+
+/// Writes what [`saved`] returned, for a job with any number of ranks.
+fn resume(job: &Job, runner: &mut impl Runner, saved: &[(String, Vec<u8>)]) {
+    let placed = job.train.as_ref().unwrap();
+    for (name, bytes) in saved {
+        let plain = name.trim_end_matches(", master copy");
+        let is_it = |tensor: &gpumem_core::program::Tensor| tensor.name == plain && tensor.class != Class::Transient;
+        let id = placed.program.tensors.iter().position(is_it).unwrap();
+        let offset = if plain == name { placed.offsets[id] } else { placed.masters[id].unwrap() };
+        runner.write(offset, bytes).unwrap();
+    }
+}
+
+/// One training step, of which each rank takes its part.
+fn step_after(job: &Job, runner: &mut impl Runner, first: usize) -> f32 {
+    let [rank, _] = runner.rank();
+    feed(job, runner, first + rank as usize);
+    runner.train().unwrap();
+    loss(job, runner)
+}
+
+/// What some ranks saved, others resume: as many of them to the bit as if nothing had been, and fewer as ranks of the CPU do.
+#[test]
+fn saved_by_four_ranks_and_resumed_by_fewer() {
+    if !on_a_simulated_card("rank_settings::saved_by_four_ranks_and_resumed_by_fewer", &[TIMEOUT]) {
+        return;
+    }
+    let ema = Some(Ema { decay: 0.75, ..Ema::DEFAULT });
+    for (precision, offload) in
+        [(Precision::F32, Offload::OptimizerState), (Precision::Mixed(Half::Bf16), Offload::None)]
+    {
+        let of = |ranks, shard| {
+            let descent = Descent { ema, offload, ..Descent::PLAIN };
+            Shared { precision, descent, sync_batch_norm: ranks > 1, ..Shared::new(ranks, shard) }
+        };
+        let four = of(4, Shard::Gradients).job();
+        register_kernels(&four);
+        let kept = on_cards(4, |card| {
+            let mut net = card.load(four.clone()).unwrap();
+            begin(&four, &mut net);
+            step_after(&four, &mut net, 0);
+            let kept = saved(&four, &mut net);
+            (kept, step_after(&four, &mut net, 4), saved(&four, &mut net))
+        });
+        assert!(kept.iter().all(|other| *other == kept[0]), "ranks save other numbers");
+        let (kept, next, after) = &kept[0];
+        let again = on_cards(4, |card| {
+            let mut net = card.load(four.clone()).unwrap();
+            begin(&four, &mut net);
+            resume(&four, &mut net, kept);
+            (saved(&four, &mut net), step_after(&four, &mut net, 4), saved(&four, &mut net))
+        });
+        assert!(again.iter().all(|(own, loss, last)| own == kept && loss == next && last == after), "{precision:?}");
+        for (ranks, shard) in [(3, Shard::Parameters), (2, Shard::Optimizer), (1, Shard::None)] {
+            let job = of(ranks, shard).job();
+            register_kernels(&job);
+            let run = |card: Cuda| {
+                let mut net = card.load(job.clone()).unwrap();
+                resume(&job, &mut net, kept);
+                assert!(saved(&job, &mut net) == *kept, "{ranks} ranks resume other numbers");
+                (step_after(&job, &mut net, 4), lasting(&job, &mut net).unwrap())
+            };
+            let found =
+                if ranks > 1 { on_cards(ranks, run) } else { vec![run(Cuda::new(0).unwrap().with_cudnn(false))] };
+            assert!(found.iter().all(|other| *other == found[0]), "{ranks} ranks differ");
+            if precision != Precision::F32 {
+                continue;
+            }
+            let on_cpu = |cpu: Cpu| {
+                let mut net = cpu.load(job.clone()).unwrap();
+                resume(&job, &mut net, kept);
+                (step_after(&job, &mut net, 4), lasting(&job, &mut net).unwrap())
+            };
+            let expected = if ranks > 1 { on_cpus(ranks, on_cpu) } else { vec![on_cpu(Cpu::with_threads(1).unwrap())] };
+            assert!((found[0].0 - expected[0].0).abs() < 1e-4, "{} and {}", found[0].0, expected[0].0);
+            compare(&format!("resumed on {ranks}"), &found[0].1, &expected[0].1);
+        }
     }
 }
