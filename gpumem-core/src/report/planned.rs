@@ -360,14 +360,14 @@ impl Planned {
         let mut all = self.chosen.borrow_mut();
         let known = all.iter().position(|chosen| chosen.product == product && chosen.program == program);
         let at = known.unwrap_or_else(|| {
-            all.push(Chosen { tables: tables(&program), program, product, budgets: ByBatch::new() });
+            all.push(Chosen { tables: tables(&program), program, product, budgets: ByBatch::default() });
             all.len() - 1
         });
         let chosen = &mut all[at];
         let mut arenas = Arenas::new(chosen.tables.as_tables().with_workspaces(sizes.workspaces), self.precision);
-        arenas.sizes = core::mem::take(&mut chosen.budgets);
+        arenas.known = core::mem::take(&mut chosen.budgets);
         let answer = ask(&mut arenas);
-        chosen.budgets = arenas.sizes;
+        chosen.budgets = arenas.known;
         Ok(answer)
     }
 
@@ -476,9 +476,9 @@ impl Planned {
         let mut budgets = self.budgets.borrow_mut();
         let planned = budgets.entry(workspaces.product).or_default();
         let mut arenas = Arenas::new(self.tables.as_tables().with_workspaces(workspaces), self.precision);
-        arenas.sizes = core::mem::take(planned);
+        arenas.known = core::mem::take(planned);
         let answer = ask(&mut arenas);
-        *planned = arenas.sizes;
+        *planned = arenas.known;
         answer
     }
 }

@@ -7,14 +7,23 @@ use super::super::Arenas;
 use super::Planned;
 use crate::cards::Card;
 use crate::lower::OwnedTables;
+use crate::report::max_batch::ByBatch;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
+use core::cell::RefCell;
 
 /// The most programs between which the search for one batch goes on.
 const MOST_PROGRAMS: usize = 8;
 
-/// The tables of a step by the batch for which it is lowered. `None` if it cannot be lowered.
-pub(super) type ByLowering = BTreeMap<u64, Option<Rc<OwnedTables>>>;
+/// A step by the batch for which it is lowered. `None` if it cannot be lowered.
+pub(super) type ByLowering = BTreeMap<u64, Option<Rc<Lowered>>>;
+
+/// A step that is lowered for another batch, with its budgets by the scratch limit of matrix products.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    tables: OwnedTables,
+    budgets: RefCell<BTreeMap<u64, ByBatch>>,
+}
 
 impl Planned {
     /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
@@ -44,28 +53,36 @@ impl Planned {
         largest
     }
 
-    /// Returns the tables of the step as it is lowered for this batch.
+    /// Returns the step as it is lowered for this batch.
     ///
     /// Programs for a power of two and for the next one are usually the same. They are then that of all batches between the two.
-    fn tables_at(&self, batch: u64) -> Option<Rc<OwnedTables>> {
+    fn lowered_near(&self, batch: u64) -> Option<Rc<Lowered>> {
         let low = 1 << batch.max(1).ilog2();
         let (lower, upper) = (self.lowered_at(low), self.lowered_at(low.saturating_mul(2)));
-        if lower == upper { lower } else { self.lowered_at(batch) }
+        let is_same = lower.as_ref().zip(upper.as_ref()).is_some_and(|(lower, upper)| lower.tables == upper.tables);
+        if is_same { lower } else { self.lowered_at(batch) }
     }
 
-    fn lowered_at(&self, batch: u64) -> Option<Rc<OwnedTables>> {
+    fn lowered_at(&self, batch: u64) -> Option<Rc<Lowered>> {
         if let Some(known) = self.lowered.borrow().get(&batch) {
             return known.clone();
         }
-        let tables = self.at(batch).ok().map(|plan| Rc::new(plan.tables));
-        self.lowered.borrow_mut().insert(batch, tables.clone());
-        tables
+        let plan = self.at(batch).ok();
+        let lowered = plan.map(|plan| Rc::new(Lowered { tables: plan.tables, budgets: RefCell::default() }));
+        self.lowered.borrow_mut().insert(batch, lowered.clone());
+        lowered
     }
 }
 
 /// Returns the largest batch of the program for `batch`. 0 if none fits, or the step cannot be lowered for it.
 fn largest_of(plan: &Planned, aim: &[&Card], batch: u64, room: u64) -> u64 {
-    let Some(tables) = plan.tables_at(batch) else { return 0 };
+    let Some(step) = plan.lowered_near(batch) else { return 0 };
     let workspaces = plan.sizes(aim).workspaces;
-    Arenas::new(tables.as_tables().with_workspaces(workspaces), plan.precision).largest(room)
+    let mut budgets = step.budgets.borrow_mut();
+    let known = budgets.entry(workspaces.product).or_default();
+    let mut arenas = Arenas::new(step.tables.as_tables().with_workspaces(workspaces), plan.precision);
+    arenas.known = core::mem::take(known);
+    let largest = arenas.largest(room);
+    *known = arenas.known;
+    largest
 }
