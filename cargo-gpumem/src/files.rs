@@ -12,7 +12,7 @@ pub fn networks(files: &[String], overrides: &Overrides) -> Result<Built, Failur
     let mut texts = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
-        texts.push(Text::read(&text).map_err(|mistakes| listed(file, &mistakes))?);
+        texts.push(Text::read(&text).map_err(|mistakes| listed(file, &mistakes))?.in_file(file));
     }
     let mut shared = Text::default();
     texts.iter().for_each(|text| shared.add_blocks(text));

@@ -4,7 +4,7 @@ mod common;
 
 use common::chain;
 use common::random::{KINDS, network};
-use gpumem_core::graph::{Graph, Source};
+use gpumem_core::graph::{Graph, Source, SourceLine, SourceLines};
 use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::op::Rule;
@@ -48,6 +48,23 @@ fn a_blueprint_survives() {
             assert_eq!(read.training(precision), blueprint.training(precision));
         }
         assert_eq!(read.inference(), blueprint.inference());
+    }
+}
+
+/// A blueprint has the source lines of its layers at its end, and none without them.
+#[test]
+fn source_lines_survive() {
+    for blueprint in blueprints().step_by(5) {
+        let without = blueprint.encode();
+        let mut with = blueprint.clone();
+        let lines = [(3, None), (7, Some(0))].map(|(line, caller)| SourceLine { file: 0, line, caller });
+        let rows = (0..with.graph.rows.len()).map(|row| Some(row % 2)).collect();
+        with.graph.lines = SourceLines { files: vec!["src/net.rs".into()], lines: lines.to_vec(), rows };
+        assert_eq!(Blueprint::decode(&with.encode()), Some(with.clone()));
+        assert!(with.encode().starts_with(&without), "older readers know the beginning");
+        assert_eq!(Blueprint::decode(&without).map(|read| read.graph.lines), Some(SourceLines::default()));
+        with.graph.lines.rows[0] = Some(2);
+        assert_eq!(Blueprint::decode(&with.encode()), None, "a line that does not exist");
     }
 }
 

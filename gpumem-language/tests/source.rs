@@ -226,3 +226,35 @@ fn a_batch_of_a_generic_network_is_divided() {
     assert!(message("30").contains("30"), "{}", message("30"));
     assert!(message("Largest").contains("a type cannot divide a parameter"), "{}", message("Largest"));
 }
+
+/// A layer has the line at which it is written, in the file of its block, then the lines of the calls around it.
+#[test]
+fn layers_have_the_lines_of_their_files() {
+    let blocks = Text::read(
+        "blocks! {\n    pub mod parts {\n        fn pair(n: usize) -> Block {\n            [Linear(n),\n             Relu]\n        }\n    }\n}",
+    );
+    let network = Text::read(
+        "network! {\n    pub struct Net;\n    use blocks parts;\n    const TRAIN: Train = Train { batch: 2, loss: Mse };\n    fn forward(x: Features<8>) -> Features<4> {\n        [twice(),\n         SwiGlu(8, 16),\n         Linear(4)]\n    }\n    fn twice() -> Block {\n        [repeat(2, parts::pair(8))]\n    }\n}",
+    );
+    let (blocks, mut network) = (blocks.unwrap().in_file("src/parts.rs"), network.unwrap());
+    let lines = |network: &Text| {
+        let graph = network.declared(None, &Overrides::default()).unwrap().blueprint.graph;
+        let of = |(row, layer): (usize, &gpumem_core::graph::Row)| {
+            let places: Vec<String> = graph.lines.of_row(row).map(|(file, line)| format!("{file}:{line}")).collect();
+            format!("{} {}", layer.kind, places.join(" "))
+        };
+        graph.rows.iter().enumerate().map(of).collect::<Vec<_>>()
+    };
+    network.add_blocks(&blocks);
+    // A text without a file has no lines, nor has any that it is mixed with.
+    assert!(lines(&network).iter().all(|line| line.ends_with(' ')), "{:?}", lines(&network));
+    let mut network = network.in_file("src/net.rs");
+    network.add_blocks(&blocks);
+    let found = lines(&network);
+    assert_eq!(found[0], "Linear src/parts.rs:4 src/net.rs:11 src/net.rs:6");
+    assert_eq!(found[1], "Relu src/parts.rs:5 src/net.rs:11 src/net.rs:6");
+    assert_eq!(found[2..4], found[..2], "`repeat` writes a layer once");
+    // A composite is written in no file: its layers have the line of its call.
+    assert!(found[4..found.len() - 1].iter().all(|line| line.ends_with(" src/net.rs:7")), "{found:?}");
+    assert_eq!(found.last().unwrap(), "Linear src/net.rs:8");
+}

@@ -1,6 +1,6 @@
 //! The encoding of a graph as bytes, for tools that lower it again.
 
-use super::{Buffer, Elements, Graph, Node, Parameter, Row, Source, Type};
+use super::{Buffer, Elements, Graph, Node, Parameter, Row, Source, SourceLines, Type};
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::op::{Gradient, Op, Reads};
 use alloc::vec::Vec;
@@ -67,6 +67,7 @@ impl Wire for Graph {
             parameters: Wire::take(from)?,
             buffers: Wire::take(from)?,
             groups: Wire::take(from)?,
+            lines: SourceLines::default(),
             beside: None,
         };
         graph.is_connected().then_some(graph)

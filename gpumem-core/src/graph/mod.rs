@@ -5,6 +5,7 @@ mod coded;
 #[cfg(feature = "lower")]
 mod display;
 mod encoding;
+mod lines;
 mod lora;
 
 use crate::number::Role;
@@ -18,6 +19,7 @@ pub(crate) use beside::Beside;
 pub(crate) use beside::StepStates;
 pub use coded::SCALES;
 use core::fmt;
+pub use lines::{SourceLine, SourceLines};
 pub use lora::Lora;
 
 /// The number of a node in [`Graph::nodes`].
@@ -187,6 +189,8 @@ pub struct Graph {
     pub buffers: Vec<Buffer>,
     /// Ranges of nodes that the backward pass recomputes: the first node, and the one after the last.
     pub groups: Vec<[NodeId; 2]>,
+    /// The source lines of the layers. Only the graph of a blueprint that the macro or a source file made has them. Encoded with the blueprint.
+    pub lines: SourceLines,
     /// Facts that all programs of a network with several steps share, while one of them is lowered; else `None`. Not encoded.
     pub(crate) beside: Option<Beside>,
 }

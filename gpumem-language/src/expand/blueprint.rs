@@ -49,8 +49,10 @@ pub(super) fn blueprints(
         steps: steps_of(train),
     };
     let named = readings.trains.iter().filter(|_| source.has_named_steps());
+    let mut graph = resolved.graph.clone();
+    graph.lines.clone_from(&resolved.lines);
     let blueprint = Blueprint {
-        graph: resolved.graph.clone(),
+        graph,
         outputs: outputs.to_vec(),
         training: readings.train().map(steps_of),
         cached: readings.cached(),

@@ -3,6 +3,8 @@
 use super::{Programs, Readings, generics, refusal_place};
 use crate::settings::reading::Reading;
 use crate::syntax::Source;
+use gpumem_core::graph::SourceLines;
+use gpumem_core::lower::Blueprint;
 use gpumem_core::memory::record::digest;
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -41,7 +43,7 @@ pub(super) fn of_network(
     let (file, line) = declared_at(source, readings);
     let program = |program: &TokenStream| if is_generic { none() } else { program.clone() };
     let (training, inference) = (program(training), program(inference));
-    let blueprint = programs.blueprint.encode();
+    let blueprint = recorded(&programs.blueprint);
     let declared = quote! {
         __gpumem::__private::memory::record::Declared {
             name: #name,
@@ -57,6 +59,16 @@ pub(super) fn of_network(
         }
     };
     section(&declared, &blueprint)
+}
+
+/// Returns the blueprint as bytes. Outside a compiler tokens are in no file, so that layers have no source lines.
+fn recorded(blueprint: &Blueprint) -> Vec<u8> {
+    if proc_macro::is_available() {
+        return blueprint.encode();
+    }
+    let mut blueprint = blueprint.clone();
+    blueprint.graph.lines = SourceLines::default();
+    blueprint.encode()
 }
 
 fn none() -> TokenStream {

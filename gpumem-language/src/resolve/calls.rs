@@ -56,6 +56,7 @@ impl<'s> Resolver<'s, '_> {
             entered: Some((block, self.errors.list().len())),
             caller: Some(frame.clone()),
             place: element.place,
+            line: self.line_of(element.place, frame),
             module,
             depth: frame.depth + 1,
             parameters,

@@ -99,6 +99,8 @@ pub(crate) struct Frame<'s> {
     pub(crate) caller: Option<Rc<Frame<'s>>>,
     /// The place of the call in the caller.
     pub(crate) place: Place,
+    /// The source line of the call. `None` for `forward`, and if it is in no file.
+    pub(crate) line: Option<usize>,
     /// The module whose blocks and constants are visible here.
     pub(crate) module: &'s Module,
     /// The number of calls around this one.
@@ -126,6 +128,7 @@ impl<'s> Frame<'s> {
             entered: None,
             caller,
             place,
+            line: None,
             module,
             depth: 0,
             parameters: Vec::new(),

@@ -215,6 +215,8 @@ impl<'s> Resolver<'s, '_> {
                 }
                 let place = self.shown(call.element.place, call.frame).0;
                 self.rows.push((segment, place));
+                let line = self.line_of(call.element.place, call.frame);
+                self.row_lines.push(line);
                 self.count += 1;
             }
             None => _ = self.fail_layer(),

@@ -9,6 +9,7 @@ pub(crate) mod frame;
 mod initializers;
 mod joined;
 mod layers;
+mod lines;
 mod lora;
 mod modes;
 mod modules;
@@ -23,10 +24,11 @@ mod types;
 use crate::errors::{Error, Errors};
 use crate::syntax::{Expression, Function, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
-use gpumem_core::graph::{Graph, NodeId, RowId};
+use gpumem_core::graph::{Graph, NodeId, RowId, SourceLines};
 use gpumem_core::layers::Steps;
 use gpumem_core::layers::initializer::Initial;
 pub(crate) use layers::{BLOCK_NAME, is_block_name};
+use lines::Lines;
 use lora::Adapted;
 use modes::{At, Detached, Mode};
 pub(crate) use operations::with_functions;
@@ -50,6 +52,8 @@ pub(crate) struct Resolved {
     pub(crate) taps: HashMap<String, Current>,
     /// The place of each row in the source.
     pub(crate) places: Vec<Place>,
+    /// The files and lines of the rows, for the record.
+    pub(crate) lines: SourceLines,
     /// The rows of each `lora` without a `base`.
     pub(crate) uncoded: Vec<Range<RowId>>,
     /// Taps and outputs with padded time steps.
@@ -90,6 +94,9 @@ pub(crate) struct Resolver<'s, 'e> {
     paths: Paths,
     /// The segment and the place of each row of the graph.
     rows: Vec<(Segment, Place)>,
+    /// The source line of each row, and all source lines.
+    row_lines: Vec<Option<usize>>,
+    lines: Lines,
     /// The number of layers so far, including layers with mistakes.
     count: usize,
     sharing: Sharing,
@@ -193,6 +200,7 @@ fn declared(module: &Module, block: &Function, mut errors: Errors, guesses: Gues
             entered: None,
             caller: None,
             place: block.signature,
+            line: None,
             module,
             depth: 0,
             parameters: parameters.collect(),
@@ -218,6 +226,8 @@ impl<'s, 'e> Resolver<'s, 'e> {
             graph: Graph::default(),
             paths: Paths::new(),
             rows: Vec::new(),
+            row_lines: Vec::new(),
+            lines: Lines::default(),
             count: 0,
             sharing: Sharing::default(),
             bare: Vec::new(),
@@ -246,8 +256,18 @@ impl<'s> Resolver<'s, '_> {
     fn network(&mut self, source: &'s Source) -> Resolved {
         let Some(forward) = &source.forward else {
             let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
-            let (uncoded, padded) = (Vec::new(), Padded::default());
-            return Resolved { graph, outputs: None, taps, places, uncoded, padded, inputs: None, promised: None };
+            let (uncoded, padded, lines) = (Vec::new(), Padded::default(), SourceLines::default());
+            return Resolved {
+                graph,
+                outputs: None,
+                taps,
+                places,
+                lines,
+                uncoded,
+                padded,
+                inputs: None,
+                promised: None,
+            };
         };
         let [inputs, promised] = self.declared_types(forward);
         let starts: Vec<Current> = match &inputs {
@@ -264,6 +284,7 @@ impl<'s> Resolver<'s, '_> {
             entered: None,
             caller: None,
             place: forward.signature,
+            line: None,
             module: &source.module,
             depth: 0,
             parameters: Vec::new(),
@@ -280,6 +301,7 @@ impl<'s> Resolver<'s, '_> {
         }
         taps::check(source, self.errors);
         let places = self.rows.iter().map(|(_, place)| *place).collect();
+        let lines = std::mem::take(&mut self.lines).of_rows(std::mem::take(&mut self.row_lines));
         let mut taps = frame.taps.borrow().clone();
         let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
         let padded = self.padded(forward, &taps, outputs.as_deref().unwrap_or_default());
@@ -291,7 +313,7 @@ impl<'s> Resolver<'s, '_> {
         };
         self.check_detached(&detached);
         let graph = std::mem::take(&mut self.graph);
-        Resolved { graph, outputs, taps, places, uncoded, padded, inputs, promised }
+        Resolved { graph, outputs, taps, places, lines, uncoded, padded, inputs, promised }
     }
 
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.

@@ -55,8 +55,9 @@ impl Text {
         let blueprint = expand::blueprint(&source, &resolved, &readings, &mut errors);
         mistakes(&errors)?;
         let declared = &source.declaration.name;
-        let blueprint =
+        let mut blueprint =
             blueprint.ok_or_else(|| vec![Mistake::at(declared.span(), format!("`{declared}` has no outputs"))])?;
+        self.name_files(&mut blueprint.graph.lines);
         of_readings(&source, &readings, blueprint, overrides)
     }
 }

@@ -4,6 +4,7 @@ use super::{Mistake, Network, Resolved, mistakes};
 use crate::errors::Errors;
 use crate::syntax::Source;
 use crate::{modules, parse};
+use gpumem_core::graph::SourceLines;
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt as _;
@@ -20,6 +21,10 @@ pub struct Text {
     /// The tokens of each network, with its name. The name is `None` if there is no struct.
     networks: Vec<(Option<Ident>, TokenStream)>,
     pub(super) modules: Vec<Blocks>,
+    /// The names that spans have for texts, each with the name of the text's file.
+    files: Vec<(String, String)>,
+    /// The name that spans of this text have.
+    own: String,
 }
 
 /// A module of blocks that is declared in a text.
@@ -47,7 +52,8 @@ impl Text {
         if let Some(group) = too_deep(&tokens) {
             return Err(vec![Mistake::at(group, format!("more than {DEEPEST} brackets are open here"))]);
         }
-        let mut found = Text::default();
+        let own = tokens.clone().into_iter().next().map(|token| token.span().file()).unwrap_or_default();
+        let mut found = Text { own, ..Text::default() };
         let mut errors = Errors::default();
         found.collect(tokens.clone(), &mut errors);
         mistakes(&errors)?;
@@ -64,9 +70,25 @@ impl Text {
         self.networks.iter().filter_map(|(name, _)| Some(name.as_ref()?.unraw().to_string())).collect()
     }
 
+    /// Returns the text as that of a file. Blueprints of its networks then have the source lines of their layers.
+    pub fn in_file(mut self, name: &str) -> Text {
+        self.files.push((self.own.clone(), name.into()));
+        self
+    }
+
+    /// Replaces the names that spans have for texts by those of their files. Forgets all lines if one of them is in no file.
+    pub(super) fn name_files(&self, lines: &mut SourceLines) {
+        let named = |file: &String| Some(self.files.iter().find(|(known, _)| known == file)?.1.clone());
+        match lines.files.iter().map(named).collect() {
+            Some(files) => lines.files = files,
+            None => *lines = SourceLines::default(),
+        }
+    }
+
     /// Adds the modules of blocks of another text, for the `use blocks ..` of networks in this one. Its own come first.
     pub fn add_blocks(&mut self, other: &Text) {
         self.modules.extend(other.modules.iter().cloned());
+        self.files.extend(other.files.iter().cloned());
     }
 
     /// Resolves the network of this name, or the only one.

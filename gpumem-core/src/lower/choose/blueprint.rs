@@ -1,6 +1,6 @@
 //! Blueprints, from which a network is lowered again: at another precision, by a tool, without the macro.
 
-use crate::graph::{Graph, NodeId, Source};
+use crate::graph::{Graph, NodeId, Source, SourceLines};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
 use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
@@ -421,8 +421,13 @@ impl Blueprint {
         self.outputs.put(&mut bytes);
         self.training.put(&mut bytes);
         self.cached.put(&mut bytes);
-        if !self.parts.all.is_empty() {
+        // Both are left out at the end if they are empty, as in records of versions that did not have them.
+        let has_lines = self.graph.lines != SourceLines::default();
+        if has_lines || !self.parts.all.is_empty() {
             self.parts.put(&mut bytes);
+        }
+        if has_lines {
+            self.graph.lines.put(&mut bytes);
         }
         bytes
     }
@@ -430,16 +435,24 @@ impl Blueprint {
     /// Reads what [`Blueprint::encode`] wrote; `None` if the bytes are not that.
     pub fn decode(bytes: &[u8]) -> Option<Blueprint> {
         let mut from = Reader::new(bytes);
-        let graph = Graph::take(&mut from)?;
+        let mut graph = Graph::take(&mut from)?;
         let outputs = Vec::<NodeId>::take(&mut from)?;
         let training = <Option<Steps> as Wire>::take(&mut from)?;
         let cached = <Option<Cached> as Wire>::take(&mut from)?;
         let parts: Parts = if from.is_empty() { Parts::default() } else { Wire::take(&mut from)? };
+        graph.lines = if from.is_empty() { SourceLines::default() } else { Wire::take(&mut from)? };
         let all = training.iter().chain(parts.all.iter().map(|part| &part.steps));
         let terms = all.flat_map(|steps| &steps.loss).flat_map(Term::nodes);
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
         let is_one = parts.all.is_empty() || training.is_some() && parts.at < parts.all.len();
-        (from.is_empty() && exist && is_one).then_some(Blueprint { graph, outputs, training, cached, parts })
+        let is_sound = graph.lines.is_sound(graph.rows.len());
+        (from.is_empty() && exist && is_one && is_sound).then_some(Blueprint {
+            graph,
+            outputs,
+            training,
+            cached,
+            parts,
+        })
     }
 }
 
