@@ -3,6 +3,8 @@
 mod json;
 mod max_batch;
 #[cfg(feature = "lower")]
+mod placed;
+#[cfg(feature = "lower")]
 mod planned;
 mod recomputation;
 pub mod roofline;

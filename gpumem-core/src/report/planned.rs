@@ -10,6 +10,7 @@ use crate::lower::{
 };
 use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
 use crate::memory::refusal::Remedy;
+use crate::memory::tables::Tables;
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
 use crate::program::Program;
@@ -468,6 +469,11 @@ impl Planned {
             if fits(middle) { low = middle } else { high = middle }
         }
         Some(low)
+    }
+
+    /// Returns the tables with the scratch limits for the cards of the network.
+    pub(super) fn limited_tables(&self) -> Tables<'_> {
+        self.tables.as_tables().with_workspaces(self.sizes(&self.cards).workspaces)
     }
 
     /// Calls `ask` with the budgets for these target cards. What it plans is known to later calls.

@@ -238,7 +238,7 @@ pub struct Roofline {
 
 /// Returns the bytes that operation number `at` moves. If a norm's output is recomputed by the operation of its gradient, only its write
 /// counts.
-pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
+pub fn moved(placed: &Placed, at: usize) -> u64 {
     let operations = &placed.program.operations;
     let [reads, writes] = traffic(placed, &operations[at]);
     let sum = |all: &[(TensorId, u64)]| all.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
