@@ -64,6 +64,21 @@ fn replay_changes(
     Reserved { reserved, allocated, flushes, out_of_memory }
 }
 
+/// Returns the bytes that the allocator holds after each event of a trace, on a card with more than enough memory.
+pub(super) fn reserved_after_each(trace: &Trace, expandable: bool) -> Vec<u64> {
+    let mut allocator = Allocator { expandable, ..Allocator::default() };
+    let after = |event: &Event| {
+        match *event {
+            // Without a limit there is always room.
+            Event::Made(storage) => _ = allocator.malloc(storage, trace.bytes(storage)),
+            Event::Freed(storage) => allocator.free(storage),
+            Event::Marked(..) | Event::Began(_) => {}
+        }
+        allocator.reserved
+    };
+    trace.events.iter().map(after).collect()
+}
+
 /// Returns the smallest capacity, in units of 2 MiB, with which a trace runs to its end.
 pub fn smallest_capacity(trace: &Trace, expandable: bool) -> u64 {
     let free = replay(trace, expandable, None);

@@ -9,6 +9,7 @@ mod allocator;
 mod autocast;
 mod autograd;
 mod call;
+mod curve;
 mod frames;
 mod largest;
 mod layout;
@@ -21,6 +22,7 @@ mod step;
 mod trace;
 
 pub use allocator::{Reserved, replay, smallest_capacity};
+pub use curve::CurvePoint;
 pub use largest::{MOST_SAMPLES, largest_batch};
 pub use optimizer::{Algorithm, Optimizer, Update};
 pub use report::{Place, Report, UnknownOperation};
