@@ -23,6 +23,7 @@ mod packages;
 mod plan;
 mod show;
 mod text;
+mod timeline;
 mod together;
 
 use clap::Parser;
@@ -57,6 +58,7 @@ fn run() -> Result<ExitCode, Failure> {
         Command::Import(arguments) => import::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
+        Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),
     }

@@ -1,5 +1,6 @@
 //! A network that was built, and one that has no answer.
 
+use crate::Failure;
 use gpumem_core::lower::Blueprint;
 use gpumem_core::report::Written;
 
@@ -22,6 +23,18 @@ pub struct Network {
     pub is_largest: bool,
     pub train: Option<Written>,
     pub infer: Option<Written>,
+}
+
+impl Network {
+    /// Returns the settings of one of its programs, and true if that is the training step. Inference takes those of `TRAIN` if there is no `INFER`.
+    pub fn program(&self, inference: bool) -> Result<(&Written, bool), Failure> {
+        match (inference, &self.train, &self.infer) {
+            (false, Some(train), _) => Ok((train, true)),
+            (false, None, Some(infer)) | (true, _, Some(infer)) => Ok((infer, false)),
+            (true, Some(train), None) => Ok((train, false)),
+            (_, None, None) => Err(format!("`{}` says neither TRAIN nor INFER", self.name).into()),
+        }
+    }
 }
 
 /// A network, or one of its programs, without an answer.

@@ -1,5 +1,9 @@
 //! The command line.
 
+mod change;
+mod timeline;
+
+pub use change::Change;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
@@ -9,6 +13,7 @@ use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::{Ranks, Shard};
 use gpumem_language::source::Overrides;
 use std::path::{Path, PathBuf};
+pub use timeline::{Target, Timeline, TimelineFormat};
 
 /// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
 #[derive(Parser)]
@@ -48,6 +53,8 @@ pub enum Command {
     Export(Export),
     /// Shows the layers and the budget of one network, and the tensors that are alive at its peak.
     Show(Show),
+    /// Draws the memory of one step over its operations, as a page for a browser.
+    Timeline(Timeline),
     /// Compares every network with itself at another revision.
     Diff(Diff),
     /// Lists the known cards with their usable memory, and the source of that figure.

@@ -5,8 +5,13 @@ use std::io::{ErrorKind, Write as _};
 
 /// Writes an answer to standard output. If the reader has gone, as in `cargo gpumem cards | head`, the rest is dropped without an error.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes an answer that need not be text: see [`print`].
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
-    written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+    written(output.write_all(bytes).and_then(|()| output.flush()))
 }
 
 /// Turns a failure to write to standard output into an error message. A closed pipe is no failure.

@@ -26,8 +26,8 @@ impl Staged {
     }
 
     /// Writes the contents.
-    pub fn write(&self, text: &str) -> Result<(), Failure> {
-        std::fs::write(&self.part, text).map_err(|error| failed(&self.path, &error))
+    pub fn write(&self, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+        std::fs::write(&self.part, contents).map_err(|error| failed(&self.path, &error))
     }
 
     /// Adds what it contains, in words for the user.

@@ -33,14 +33,8 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
 pub fn report(built: Built, arguments: &Show) -> Result<String, Failure> {
     let built = chosen(built, arguments.network.as_slice())?;
     let network = if arguments.network.is_some() { single(&built.networks)? } else { only(&built)? };
-    let written = match (arguments.inference, &network.train, &network.infer) {
-        (false, Some(train), _) => (train, true),
-        (false, None, Some(infer)) | (true, _, Some(infer)) => (infer, false),
-        // The forward pass, with the batch and the precision of `TRAIN`.
-        (true, Some(train), None) => (train, false),
-        (_, None, None) => return Err(format!("`{}` says neither TRAIN nor INFER", network.name).into()),
-    };
-    let step = step(network, written.0, written.1, &arguments.plan.settings)?;
+    let (written, is_training) = network.program(arguments.inference)?;
+    let step = step(network, written, is_training, &arguments.plan.settings)?;
     let budget = step.written()?;
     let alive = alive(&step, budget.peak);
     Ok(match arguments.plan.format {

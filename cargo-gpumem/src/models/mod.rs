@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod bounds;
 mod json;
-mod pytorch;
+pub mod pytorch;
 pub mod read;
 pub mod table;
 

@@ -76,7 +76,7 @@ impl<'m> Prediction<'m> {
     }
 
     /// Predicts a step of so many samples.
-    fn report(&self, batch: u64) -> Result<Rc<Report>, String> {
+    pub fn report(&self, batch: u64) -> Result<Rc<Report>, String> {
         let mut reports = self.reports.borrow_mut();
         let predict = || {
             let request = Request { batch: Some(batch), ..self.request };

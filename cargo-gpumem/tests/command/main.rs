@@ -5,6 +5,7 @@ mod files;
 mod import;
 mod left_out;
 mod models;
+mod timeline;
 mod workflow;
 
 use serde_json::Value;
