@@ -27,6 +27,7 @@ pub(crate) mod schedule;
 mod sizes;
 mod stage;
 
+pub(crate) use choose::alternatives::{Variant, sent};
 pub use choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 pub use choose::largest_batch::LargestFitted;
 pub use choose::level::{Choices, ChosenStep, Fitted, Leaner};

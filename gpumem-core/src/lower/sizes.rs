@@ -6,6 +6,7 @@ use crate::memory::tables::{Workspaces, samples};
 use crate::memory::target_cards::TargetCards;
 use crate::number::{Format, Precision, Role};
 use crate::program::{Class, Operation, Phase, Program, Slot, Tensor};
+use alloc::vec::Vec;
 
 /// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
 pub(in crate::lower) const MOST: u64 = 1 << 58;
@@ -69,15 +70,20 @@ impl Sizes {
         Some(self.bytes(tensor)?.next_multiple_of(ALIGNMENT))
     }
 
-    /// Returns the peak of the tensors inside a step, in bytes.
-    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
+    /// Returns the bytes of the tensors inside a step that are live at each operation index, with the padding of each.
+    pub fn live(&self, program: &Program) -> Vec<u64> {
         let sizes = self.of_part(program.descent.parts());
         let transients = program.transients().map(|id| program.tensor(id)).map(|tensor| {
             let range = [tensor.first as usize, tensor.last as usize];
             (range, i128::from(sizes.padded(tensor).unwrap_or(MOST)))
         });
-        let most = live_bytes(program.operations.len(), transients).into_iter().max().unwrap_or(0);
-        u64::try_from(most).unwrap_or(u64::MAX)
+        let live = live_bytes(program.operations.len(), transients);
+        live.into_iter().map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)).collect()
+    }
+
+    /// Returns the peak of the tensors inside a step, in bytes.
+    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
+        self.live(program).into_iter().max().unwrap_or(0)
     }
 
     /// Returns the bytes of the largest output of the forward pass. Each of these outputs is in the arena at some time, whatever is recomputed or

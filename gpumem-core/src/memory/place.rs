@@ -54,6 +54,29 @@ impl Placed {
         Placed { program, offsets, bytes, masters }
     }
 
+    /// Returns the program without offsets, for counting what its operations move. A tensor in host memory has an offset there, and workspaces
+    /// have at most the bytes that `sizes` gives them. `sizes` is of one micro-batch of one rank.
+    #[cfg(feature = "lower")]
+    pub(crate) fn unplaced(program: Program, sizes: &crate::lower::Sizes) -> Placed {
+        let is_parked = |tensor: &Tensor| match tensor.class {
+            Class::Host => true,
+            Class::Moment => program.descent.offloads(),
+            _ => false,
+        };
+        let offsets = program.tensors.iter().map(|tensor| if is_parked(tensor) { HOST } else { 0 }).collect();
+        let of_masters = if program.descent.offloads() { HOST } else { 0 };
+        let has_master = |tensor: &Tensor| {
+            bytes_in(Line::Master, tensor, (program.training, sizes.batch), sizes.precision).is_some()
+        };
+        let masters = program.tensors.iter().map(|tensor| has_master(tensor).then_some(of_masters)).collect();
+        let mut placed = Placed::new(program, offsets, sizes.batch, sizes.precision);
+        for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
+            *bytes = sizes.workspaces.cap(tensor.role, *bytes);
+        }
+        placed.masters = masters;
+        placed
+    }
+
     /// Returns the loss of this training step without its update: see [`Program::evaluation`]. Every tensor keeps its place.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Reports of the memory that a network needs, as a table for people and as JSON for programs.
 
+#[cfg(feature = "lower")]
+mod advice;
 mod json;
 mod max_batch;
 #[cfg(feature = "lower")]
@@ -11,6 +13,8 @@ pub mod roofline;
 mod table;
 pub mod text;
 
+#[cfg(feature = "lower")]
+pub use advice::{Advice, Cost};
 pub use json::json;
 pub use max_batch::Arenas;
 #[cfg(feature = "lower")]

@@ -95,6 +95,8 @@ pub enum NotPlanned {
     NoBatch,
     /// It is too large for any plan at this batch.
     Plan(u64, PlanError),
+    /// The card of this name has no rates in the table, and a time is asked for.
+    NoRates(&'static str),
 }
 
 impl fmt::Display for NotPlanned {
@@ -104,6 +106,9 @@ impl fmt::Display for NotPlanned {
             NotPlanned::Untrained => f.write_str("it has no training step"),
             NotPlanned::NoBatch => f.write_str("it is generic over its batch, and none is given"),
             NotPlanned::Plan(batch, error) => write!(f, "at batch {batch}: {error}"),
+            NotPlanned::NoRates(card) => {
+                write!(f, "the table of cards has no bandwidth or no rate of {card}; choose another card")
+            }
         }
     }
 }
@@ -135,9 +140,9 @@ pub struct Planned {
     pub layers: Vec<LayerLine>,
     /// The name of the training step. `None` unless the network has named steps.
     pub step: Option<String>,
-    tables: OwnedTables,
-    convolution_workspace: u64,
-    blueprint: Blueprint,
+    pub(super) tables: OwnedTables,
+    pub(super) convolution_workspace: u64,
+    pub(super) blueprint: Blueprint,
     /// True if the network has `INFER`.
     infers: bool,
     /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
@@ -275,6 +280,11 @@ impl Planned {
     /// Returns the sizes for these target cards. Scratch limits depend on the newest of them.
     pub fn sizes(&self, aim: &[&Card]) -> Sizes {
         Sizes::of(&TargetCards::at(&owned(aim)), self.batch, self.precision, self.convolution_workspace)
+    }
+
+    /// Returns the bytes of the tensors inside the step that are live at each operation, for these target cards.
+    pub fn live(&self, aim: &[&Card]) -> Vec<u64> {
+        self.sizes(aim).live(&self.program)
     }
 
     /// Returns the elements of all parameters.

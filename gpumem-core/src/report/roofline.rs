@@ -256,14 +256,25 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let placed = place(N::PROGRAM)?;
     let tf32 = N::TRAINED.is_some_and(|train| train.tf32);
     let rates = Rates::of(card, N::PROGRAM.precision, tf32)?;
+    let micro_batches = N::PROGRAM.tables.micro_batches;
+    // A rank multiplies its own samples alone.
+    let own = N::PROGRAM.samples().saturating_mul(micro_batches);
+    let spent = spent(&placed, micro_batches, own, N::LAYERS.len(), &rates);
+    let paths = N::LAYERS.iter().map(|layer| layer.path).collect();
+    Ok(Roofline { card: card.short_name, name: N::NAME, batch: N::PROGRAM.batch, rates, spent, paths })
+}
+
+/// Returns the work of a program at a card's rates: of `layers` layers, by phase and kind, in the order in which they run. `batch` is the number
+/// of samples in all micro-batches of a rank.
+pub(super) fn spent(placed: &Placed, micro_batches: u64, batch: u64, layers: usize, rates: &Rates) -> Vec<Spent> {
     let mut spent: Vec<Spent> = Vec::new();
-    let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);
+    let repeated = placed.program.repeated();
     for (at, operation) in placed.program.operations.iter().enumerate() {
         // Once for each micro-batch.
-        let bytes = moved(&placed, at).saturating_mul(if at < repeated { parts } else { 1 });
-        let flops = flops(operation, N::PROGRAM.batch);
+        let bytes = moved(placed, at).saturating_mul(if at < repeated { micro_batches } else { 1 });
+        let flops = flops(operation, batch);
         let (layer, phase, work) = (operation.row as usize, operation.phase(), Work::of(operation));
-        let layer = Some(layer).filter(|&layer| layer < N::LAYERS.len());
+        let layer = Some(layer).filter(|&layer| layer < layers);
         let ms = rates.ms(bytes, flops);
         let memory_bound = bytes as f64 / rates.bytes >= flops as f64 / rates.flops;
         match spent.last_mut().filter(|last| (last.layer, last.phase, last.work) == (layer, phase, work)) {
@@ -276,8 +287,7 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
             None => spent.push(Spent { layer, phase, work, bytes, flops, ms, memory_bound }),
         }
     }
-    let paths = N::LAYERS.iter().map(|layer| layer.path).collect();
-    Ok(Roofline { card: card.short_name, name: N::NAME, batch: N::PROGRAM.batch, rates, spent, paths })
+    spent
 }
 
 impl Roofline {

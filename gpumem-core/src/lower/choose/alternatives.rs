@@ -30,9 +30,9 @@ const MORE_RANKS: [u64; 3] = [2, 4, 8];
 
 /// A step, and the changes that make it from the one that the user wrote.
 #[derive(Clone)]
-struct Variant {
-    blueprint: Blueprint,
-    remedy: Remedy,
+pub(crate) struct Variant {
+    pub(crate) blueprint: Blueprint,
+    pub(crate) remedy: Remedy,
     /// True if it recomputes as much as it takes to fit.
     recomputes: bool,
     /// True if `chunks: Auto` is a change, so that the alternative names the number of chunks.
@@ -42,7 +42,8 @@ struct Variant {
 }
 
 impl Variant {
-    fn as_written(blueprint: &Blueprint, tables: OwnedTables) -> Variant {
+    /// Returns the step as the user wrote it. `tables` are those of its program.
+    pub(crate) fn as_written(blueprint: &Blueprint, tables: OwnedTables) -> Variant {
         Variant {
             blueprint: blueprint.clone(),
             remedy: Remedy::as_written(0),
@@ -53,7 +54,7 @@ impl Variant {
     }
 
     /// Returns the step with `InplaceAbn`; `None` if it has nothing that this could replace.
-    fn in_place(&self) -> Option<Variant> {
+    pub(crate) fn in_place(&self) -> Option<Variant> {
         let InPlace { graph, places, slopes } = with_inplace_abn(&self.blueprint.graph, &self.blueprint.all_ends())?;
         let mut blueprint = Blueprint { graph, ..self.blueprint.clone() };
         blueprint.move_ends(&places);
@@ -62,7 +63,7 @@ impl Variant {
     }
 
     /// Returns the step with `chunks: Auto`. `None` if no loss can have chunks, or all that can set `chunks` already.
-    fn chunked(&self) -> Option<Variant> {
+    pub(crate) fn chunked(&self) -> Option<Variant> {
         let blueprint = self.blueprint.with_automatic_chunks()?;
         Some(Variant { blueprint, chunks: true, ..self.clone() })
     }
@@ -83,7 +84,7 @@ impl Variant {
 
     /// Returns the step on so many ranks, each of which keeps shards of these tensors. `None` for a step of one rank, for the same step, for a
     /// batch that does not split over the ranks, and for an optimizer that cannot update a shard.
-    fn shared(&self, times: u64, shard: Shard, batch: u64) -> Option<Variant> {
+    pub(crate) fn shared(&self, times: u64, shard: Shard, batch: u64) -> Option<Variant> {
         let mut other = self.clone();
         let steps = other.blueprint.training.as_mut()?;
         let (written, parts) = (steps.descent.ranks, steps.descent.parts().saturating_mul(times));
@@ -100,7 +101,7 @@ impl Variant {
     }
 
     /// Returns the numbers of micro-batches into which a batch can be split further. Empty if the loss compares all of its samples.
-    fn parts(&self, batch: u64) -> Vec<u64> {
+    pub(crate) fn parts(&self, batch: u64) -> Vec<u64> {
         if self.blueprint.training.iter().flat_map(|steps| &steps.loss).any(Term::compares_samples) {
             return Vec::new();
         }
@@ -111,7 +112,7 @@ impl Variant {
     }
 
     /// Returns the step with this number of micro-batches.
-    fn in_parts(&self, micro_batches: u64) -> Variant {
+    pub(crate) fn in_parts(&self, micro_batches: u64) -> Variant {
         let mut other = self.clone();
         if let Some(steps) = &mut other.blueprint.training {
             steps.descent.micro_batches = micro_batches;
@@ -128,7 +129,7 @@ impl Variant {
     }
 
     /// Returns the step with `what` in host memory. `None` if the step has no such tensors, or they are there already.
-    fn offloading(&self, what: Offload, precision: Precision) -> Option<Variant> {
+    pub(crate) fn offloading(&self, what: Offload, precision: Precision) -> Option<Variant> {
         let mut other = self.clone();
         let steps = other.blueprint.training.as_mut()?;
         let has_states = !whole_states(steps.moments).1 && (steps.moments > 0 || precision.has_master());
@@ -381,7 +382,7 @@ impl Limits<'_> {
 }
 
 /// Returns the bytes that each rank sends in a step: those of its trained parameters, as often as they are exchanged.
-fn sent(program: &Program, precision: Precision) -> u64 {
+pub(crate) fn sent(program: &Program, precision: Precision) -> u64 {
     let trained = program.of_class(Class::Parameter).map(|id| program.tensor(id)).filter(|tensor| tensor.trained);
     let bytes = trained.map(|it| it.unsharded().unwrap_or(u64::MAX).saturating_mul(it.role.bytes(precision)));
     program.descent.ranks.sent(bytes.fold(0, u64::saturating_add))

@@ -106,7 +106,7 @@ impl Blueprint {
     }
 
     /// Returns the network with these chunks instead of `chunks: Auto`.
-    fn in_chunks(&self, chunks: Chunks) -> Blueprint {
+    pub(crate) fn in_chunks(&self, chunks: Chunks) -> Blueprint {
         let mut other = self.clone();
         if let Some(steps) = &mut other.training {
             settle_automatic(&self.graph, &self.outputs, &mut steps.loss, chunks);
@@ -115,7 +115,7 @@ impl Blueprint {
     }
 
     /// Returns the numbers of chunks that `chunks: Auto` may have; 1 alone without it.
-    fn chunk_counts(&self) -> Vec<u64> {
+    pub(crate) fn chunk_counts(&self) -> Vec<u64> {
         match &self.training {
             Some(steps) => automatic_counts(&self.graph, &self.outputs, &steps.loss),
             None => Vec::from([1]),

@@ -32,7 +32,7 @@ impl Remedies {
                 && remedy.arena <= room
             {
                 append_remedy(text, found);
-                remedy.append(text);
+                remedy.append(text, true);
                 found += 1;
             }
             i += 1;
@@ -155,12 +155,19 @@ impl Remedy {
     /// Returns the text that the user is to write, with its price.
     pub const fn text(&self) -> Text {
         let mut text = Text::new();
-        self.append(&mut text);
+        self.append(&mut text, true);
         text
     }
 
-    /// Appends the text that the user is to write.
-    const fn append(&self, text: &mut Text) {
+    /// Returns the text that the user is to write, without its price.
+    pub const fn change(&self) -> Text {
+        let mut text = Text::new();
+        self.append(&mut text, false);
+        text
+    }
+
+    /// Appends the text that the user is to write, and with `priced` its price.
+    const fn append(&self, text: &mut Text, priced: bool) {
         let mut between = "";
         if let Some(slopes) = self.in_place {
             text.text(match slopes {
@@ -176,7 +183,7 @@ impl Remedy {
             } else {
                 text.number(count).text(" }");
             }
-            if time > 0 {
+            if priced && time > 0 {
                 text.text(" (about +").number(time.div_ceil(10)).text(" % time)");
             }
             between = " and ";
@@ -199,16 +206,23 @@ impl Remedy {
                 text.text(between).text("shard: ").text(shard.name());
                 between = " and ";
             }
-            text.text(" (").bytes(sent).text(" each rank sends in a step)");
+            if priced {
+                text.text(" (").bytes(sent).text(" each rank sends in a step)");
+            }
         }
         if let Some(Offloaded { what, moved, ms }) = self.offload {
-            text.text(between).text("offload: ").text(what.name()).text(" (").bytes(moved);
-            text.text(" over the bus each step, about ").time(ms).text(")");
+            text.text(between).text("offload: ").text(what.name());
+            if priced {
+                text.text(" (").bytes(moved).text(" over the bus each step, about ").time(ms).text(")");
+            }
             between = " and ";
         }
         if let Some([flops, time]) = self.more {
-            text.text(between).text("checkpoint: Auto (+").number(flops.div_ceil(10)).text(" % FLOPs, about +");
-            text.number(time.div_ceil(10)).text(" % time)");
+            text.text(between).text("checkpoint: Auto");
+            if priced {
+                text.text(" (+").number(flops.div_ceil(10)).text(" % FLOPs, about +");
+                text.number(time.div_ceil(10)).text(" % time)");
+            }
         }
     }
 }
