@@ -13,6 +13,7 @@
 //! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
 
 // In the files links lead to files. The first definition of a link counts: here it leads to a page.
+/// [command]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/command.md#new
 /// [data]: crate::guide::your_own_data
 /// [fit]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/making-it-fit.md
 /// [messages]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/messages.md
@@ -34,6 +35,7 @@ pub mod first_network {}
 
 /// [cards]: mod@crate::guide::cards
 /// [ci]: crate::guide::ci
+/// [command]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/command.md
 /// [environment]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/environment.md
 /// [fit]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/making-it-fit.md
 /// [frozen]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/making-it-fit.md#frozen-parts

@@ -3,12 +3,16 @@
 //! It builds the crate and reads the records that every network leaves in its object files. Then it plans the networks itself, with the functions
 //! that the compiler evaluates, at any batch, precision and card.
 
+mod advise;
 mod answer;
 mod artefacts;
+mod bars;
 mod built;
 mod cards;
 mod check;
+mod chosen;
 mod diff;
+mod explain;
 mod export;
 mod facts;
 mod files;
@@ -16,12 +20,14 @@ mod fit;
 mod import;
 mod models;
 mod network;
+mod new;
 mod options;
 mod output;
 mod outputs;
 mod packages;
 mod plan;
 mod show;
+mod terminal;
 mod text;
 mod timeline;
 mod together;
@@ -56,10 +62,13 @@ fn run() -> Result<ExitCode, Failure> {
             None => fit::run(&arguments),
         },
         Command::Import(arguments) => import::run(&arguments),
+        Command::New(arguments) => new::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),
     }
 }

@@ -1,10 +1,12 @@
 //! The command line.
 
 mod change;
+mod commands;
 mod timeline;
 
 pub use change::Change;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use commands::{Advise, Comparison, Diff, Explain, New, Show, Sort};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
@@ -49,14 +51,20 @@ pub enum Command {
                       `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`."
     )]
     Import(Import),
+    /// Makes a crate with a network that trains, a test and a workflow; with `--from`, that of a model of PyTorch.
+    New(New),
     /// Writes the forward pass of a network as an ONNX file, with weights of a safetensors file.
     Export(Export),
     /// Shows the layers and the budget of one network, and the tensors that are alive at its peak.
     Show(Show),
     /// Draws the memory of one step over its operations, as a page for a browser.
     Timeline(Timeline),
+    /// Lists changes of a network that save memory or time on a card, each planned, with its price.
+    Advise(Advise),
     /// Compares every network with itself at another revision.
     Diff(Diff),
+    /// Says what a line of the budget, a message or a term means.
+    Explain(Explain),
     /// Lists the known cards with their usable memory, and the source of that figure.
     Cards(Cards),
 }
@@ -198,18 +206,6 @@ pub enum Kernels {
     Math,
 }
 
-/// Networks and cards to plan, and the format of the answer.
-#[derive(Args)]
-pub struct Plan {
-    #[command(flatten)]
-    pub settings: Settings,
-    /// Format of the output
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Plain,
-    #[command(flatten)]
-    pub build: Build,
-}
-
 #[derive(Args, Clone, Default)]
 pub struct Fit {
     /// Names of networks; all of them if none is named. Or files, which are read without a build: `model.pt2`, `model.onnx`, `src/net.rs`
@@ -333,33 +329,6 @@ pub struct Export {
 }
 
 #[derive(Args)]
-pub struct Show {
-    /// Name of the network; may be left out if there is one only
-    #[arg(value_name = "NETWORK")]
-    pub network: Option<String>,
-    /// Number of layers and tensors to list, the largest first
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub top: usize,
-    /// Order of the layers
-    #[arg(long, value_enum, default_value = "kept")]
-    pub sort: Sort,
-    /// The forward pass instead of the training step
-    #[arg(long)]
-    pub inference: bool,
-    #[command(flatten)]
-    pub plan: Plan,
-}
-
-#[derive(Args)]
-pub struct Diff {
-    /// Revision to compare with: a branch, tag or commit of git
-    #[arg(value_name = "REV")]
-    pub revision: String,
-    #[command(flatten)]
-    pub plan: Plan,
-}
-
-#[derive(Args)]
 pub struct Cards {
     /// A card, or the beginning of its name; all cards if left out
     #[arg(value_name = "NAME")]
@@ -383,16 +352,6 @@ pub enum Format {
 pub enum Plain {
     Table,
     Json,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Sort {
-    // Sorted by the bytes kept for the backward pass.
-    Kept,
-    Parameters,
-    Macs,
-    // In the order of the forward pass.
-    Order,
 }
 
 /// True if an argument names a file, and no network.

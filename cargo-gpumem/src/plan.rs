@@ -132,7 +132,7 @@ pub fn ranks(ranks: Ranks) -> Option<String> {
 /// Returns the error for a network that has no plan.
 fn failure(name: &str, error: &NotPlanned) -> Failure {
     match error {
-        NotPlanned::Lower(_) | NotPlanned::NoBatch => format!("`{name}`: {error}").into(),
+        NotPlanned::Lower(_) | NotPlanned::NoBatch | NotPlanned::NoRates(_) => format!("`{name}`: {error}").into(),
         NotPlanned::Untrained => format!("`{name}` has no training step").into(),
         NotPlanned::Plan(..) => format!("`{name}` {error}").into(),
     }

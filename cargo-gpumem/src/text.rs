@@ -28,6 +28,17 @@ pub fn difference(before: u64, after: u64) -> String {
     }
 }
 
+/// Formats milliseconds with about three digits, in the unit that suits them.
+pub fn time(ms: f64) -> String {
+    match ms {
+        _ if ms >= 1000.0 => format!("{:.2} s", ms / 1000.0),
+        _ if ms >= 100.0 => format!("{ms:.0} ms"),
+        _ if ms >= 10.0 => format!("{ms:.1} ms"),
+        _ if ms >= 1.0 => format!("{ms:.2} ms"),
+        _ => format!("{:.1} us", ms * 1000.0),
+    }
+}
+
 /// Formats rows as columns. Columns whose indices are in `right` are aligned to the right, others to the left. The first row is a heading.
 pub fn table<const N: usize>(rows: &[[String; N]], right: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -58,6 +69,12 @@ mod tests {
             (difference(1 << 20, 3 << 20), difference(5, 2), difference(7, 7)),
             ("+2.0 MiB".into(), "-3 B".into(), "=".into())
         );
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let all = [1234.5, 123.4, 12.34, 1.234, 0.0012].map(time);
+        assert_eq!(all, ["1.23 s", "123 ms", "12.3 ms", "1.23 ms", "1.2 us"]);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The command on a crate of its own.
 
+mod advise;
+mod explain;
 mod export;
 mod files;
 mod import;
 mod left_out;
 mod models;
+mod new;
+mod show;
 mod timeline;
 mod workflow;
 
@@ -332,7 +336,7 @@ fn what_is_alive_at_the_peak_fills_the_activations() {
 
 #[test]
 fn help_fits_a_screen() {
-    for command in ["fit", "show", "diff", "cards"] {
+    for command in ["fit", "show", "advise", "diff", "explain", "new", "cards"] {
         let (text, _) = printed(&[command, "--help"]);
         assert!(text.contains("Usage: cargo gpumem") && text.lines().count() <= 40, "{text}");
     }
@@ -387,9 +391,9 @@ fn a_change_costs_what_it_costs() {
     git(&["commit", "--quiet", "-m", "before"]);
     std::fs::write(&library, source.replace("pub struct Huge", "pub struct Vast")).unwrap();
 
-    let diff = |elsewhere: bool| {
+    let diff = |elsewhere: bool, options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
-        clean(&mut command).current_dir(&folder).args(["gpumem", "diff", "--quiet", "HEAD"]);
+        clean(&mut command).current_dir(&folder).args(["gpumem", "diff", "--quiet", "HEAD"]).args(options);
         if elsewhere {
             // One build folder for everything, and a manifest that is named as it is now.
             command.env("CARGO_TARGET_DIR", folder.join("everything"));
@@ -399,8 +403,17 @@ fn a_change_costs_what_it_costs() {
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
         text(&output.stdout)
     };
-    let printed = diff(false);
-    assert_eq!(diff(true), printed);
+    let printed = diff(false, &[]);
+    assert_eq!(diff(true, &[]), printed);
+    let comment = diff(false, &["--format", "markdown"]);
+    for part in [
+        "### Memory beside `HEAD`\n",
+        "| **Both** | arena | ",
+        "| **Vast** | arena |  | ",
+        "\nWithout a change: Wide, ",
+    ] {
+        assert!(comment.contains(part), "{part}: {comment}");
+    }
     let both = printed.lines().skip_while(|line| !line.starts_with("Both ")).collect::<Vec<_>>();
     assert!(both[0].contains("arena") && both[0].contains('+'), "{printed}");
     let count = |hidden: u64| 64 * hidden + hidden + 8 * hidden + 8;
