@@ -31,6 +31,8 @@ mod terminal;
 mod text;
 mod timeline;
 mod together;
+#[cfg(feature = "watch")]
+mod watch;
 
 use clap::Parser;
 use options::{Cargo, Command};
@@ -69,6 +71,8 @@ fn run() -> Result<ExitCode, Failure> {
         Command::Advise(arguments) => advise::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        #[cfg(feature = "watch")]
+        Command::Watch(arguments) => watch::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),
     }
 }

@@ -6,6 +6,8 @@ mod timeline;
 
 pub use change::Change;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "watch")]
+pub use commands::Watch;
 pub use commands::{Advise, Comparison, Diff, Explain, New, Show, Sort};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
@@ -65,6 +67,9 @@ pub enum Command {
     Diff(Diff),
     /// Says what a line of the budget, a message or a term means.
     Explain(Explain),
+    /// Shows cards and their processes while they run, with the budgets of those of gpumem beside what is measured.
+    #[cfg(feature = "watch")]
+    Watch(Watch),
     /// Lists the known cards with their usable memory, and the source of that figure.
     Cards(Cards),
 }

@@ -93,6 +93,20 @@ pub struct New {
     pub gpumem: Option<PathBuf>,
 }
 
+#[cfg(feature = "watch")]
+#[derive(Args)]
+pub struct Watch {
+    /// Print once and end, as happens without a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two readings
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    pub interval: f64,
+    /// Format of the output; JSON is printed once
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     // Sorted by the bytes kept for the backward pass.
@@ -108,4 +122,27 @@ pub enum Comparison {
     Table,
     Json,
     Markdown,
+}
+
+/// The shortest and the longest interval in seconds.
+#[cfg(feature = "watch")]
+const INTERVALS: [f64; 2] = [0.1, 3600.0];
+
+#[cfg(feature = "watch")]
+fn seconds(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|seconds| (INTERVALS[0]..=INTERVALS[1]).contains(seconds));
+    found.ok_or_else(|| "write a number of seconds from 0.1 to 3600".into())
+}
+
+#[cfg(all(test, feature = "watch"))]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn an_interval_is_neither_nothing_nor_for_ever() {
+        assert_eq!([seconds("0.5"), seconds("60")], [Ok(0.5), Ok(60.0)]);
+        for wrong in ["0", "-1", "NaN", "inf", "1e9", "often", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

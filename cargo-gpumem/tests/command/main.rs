@@ -10,6 +10,8 @@ mod models;
 mod new;
 mod show;
 mod timeline;
+#[cfg(all(target_os = "linux", feature = "watch"))]
+mod watch;
 mod workflow;
 
 use serde_json::Value;
@@ -336,7 +338,7 @@ fn what_is_alive_at_the_peak_fills_the_activations() {
 
 #[test]
 fn help_fits_a_screen() {
-    for command in ["fit", "show", "advise", "diff", "explain", "new", "cards"] {
+    for command in ["fit", "show", "advise", "diff", "explain", "new", "watch", "cards"] {
         let (text, _) = printed(&[command, "--help"]);
         assert!(text.contains("Usage: cargo gpumem") && text.lines().count() <= 40, "{text}");
     }
