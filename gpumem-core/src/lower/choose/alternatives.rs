@@ -28,6 +28,9 @@ const MIXED: Precision = Precision::Mixed(Half::Bf16);
 /// Multiples of the number of ranks that are tried.
 const MORE_RANKS: [u64; 3] = [2, 4, 8];
 
+/// The part of the available bytes by which a bound may exceed them if another order of the step might still fit.
+const MARGIN: u64 = 16;
+
 /// A step, and the changes that make it from the one that the user wrote.
 #[derive(Clone)]
 pub(crate) struct Variant {
@@ -154,6 +157,18 @@ struct Planned {
     remedy: Remedy,
 }
 
+/// A search for the fewest micro-batches, by their places in a list of numbers.
+struct Splits {
+    /// The first place that may fit.
+    low: usize,
+    /// A place that fits.
+    high: usize,
+    /// The place that is tried next.
+    next: usize,
+    /// The step at `high`.
+    found: Remedy,
+}
+
 /// A search for alternatives that fit into `room` bytes, at one batch size and number format.
 struct Limits<'a> {
     setting: &'a Sizes,
@@ -194,7 +209,7 @@ impl Limits<'_> {
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
         found.extend(self.shared(written));
         found.extend(self.chunked_or_recomputed(written));
-        found.extend(self.split(written));
+        found.extend(self.split(written, Some(program)));
         found.extend(self.codings(written).find_map(|way| {
             let remedy = self.fitting(&way);
             coded.push(way);
@@ -237,18 +252,20 @@ impl Limits<'_> {
         let in_place = written.in_place();
         let chunked = self.chunked(written);
         let streamed = self.offloading(written, Offload::OptimizerState);
-        let both = |way: &Variant| way.recomputed().and_then(|way| self.split(&way));
+        let both = |way: &Variant| way.recomputed().and_then(|way| self.split(&way, None));
         let all = self.offloading(written, Offload::All);
-        let pairs: [&dyn Fn() -> Option<Remedy>; 9] = [
+        let parked = self.offloading(written, Offload::Activations);
+        let pairs: [&dyn Fn() -> Option<Remedy>; 10] = [
             &|| self.recomputed(in_place.as_ref()?),
             &|| self.recomputed(chunked.as_ref()?),
-            &|| self.split(chunked.as_ref()?),
+            &|| self.split(chunked.as_ref()?, None),
             &|| both(written),
             &|| coded.iter().find_map(|way| self.recomputed(way)),
-            &|| coded.iter().find_map(|way| self.split(way)),
+            &|| coded.iter().find_map(|way| self.split(way, None)),
             &|| self.recomputed(streamed.as_ref()?),
-            &|| self.split(streamed.as_ref()?),
-            &|| self.split(all.as_ref()?),
+            &|| self.recomputed(parked.as_ref()?),
+            &|| self.split(streamed.as_ref()?, None),
+            &|| self.split(all.as_ref()?, None),
         ];
         let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
@@ -289,22 +306,18 @@ impl Limits<'_> {
         self.fitting(&way)
     }
 
-    /// Returns the step with the fewest micro-batches with which it fits; `None` if there are none.
-    fn split(&self, way: &Variant) -> Option<Remedy> {
+    /// Returns the step with the fewest micro-batches with which it fits; `None` if there are none. `lean` is the leanest program of the step as
+    /// the user wrote it, if `way` is that step.
+    fn split(&self, way: &Variant, lean: Option<&Program>) -> Option<Remedy> {
         let numbers = way.parts(self.setting.batch);
         // A gradient of each parameter is alive from the first micro-batch on.
-        let wide_sums = self.setting.precision.has_master();
-        let held = Tables { holds_gradients: true, wide_sums, ..way.tables.as_tables() };
-        let held = held.with_micro_batches(*numbers.last()?);
+        let held = self.holding(way.tables.as_tables()).with_micro_batches(*numbers.last()?);
         Some(()).filter(|()| self.may_fit(self.lasting(held)))?;
-        // Micro-batches of one sample need least: if those do not fit, nothing does. More micro-batches need less, so that the fewest are between
-        // those that do not fit and those that do.
-        let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
-        let tables = tables(&program);
-        let (mut low, mut high) = (0, numbers.len() - 1);
-        // The bound of this program with larger micro-batches says roughly how many are enough: its neighbours come first.
-        let mut next =
-            numbers.partition_point(|&parts| !self.may_fit(self.bound(tables.as_tables().with_micro_batches(parts))));
+        let guessed = lean.and_then(|lean| self.first_split(way, &numbers, &tables(lean)));
+        let Splits { mut low, mut high, mut next, mut found } = match guessed {
+            Some(splits) => splits,
+            None => self.last_split(way, &numbers)?,
+        };
         let mut tries = 0;
         while low < high {
             let at = if tries < 2 { next.clamp(low, high - 1) } else { (low + high) / 2 };
@@ -315,6 +328,35 @@ impl Limits<'_> {
             tries += 1;
         }
         Some(found)
+    }
+
+    /// Plans the number of micro-batches that is enough by the lower bound of a leanest program; `None` if it does not fit.
+    fn first_split(&self, way: &Variant, numbers: &[u64], lean: &OwnedTables) -> Option<Splits> {
+        let held = self.holding(lean.as_tables());
+        let high = numbers.iter().position(|&parts| self.may_fit(self.bound(held.with_micro_batches(parts))))?;
+        let found = self.fitting(&way.in_parts(numbers[high]))?;
+        // Far above the available bytes, no other order of the step fits either.
+        let far = self.room.saturating_add(self.room / MARGIN);
+        let bound = |parts| self.bound(lean.as_tables().with_micro_batches(parts));
+        let is_far = |&parts: &u64| bound(parts).is_none_or(|bytes| bytes > far);
+        let low = numbers[..high].iter().rposition(is_far).map_or(0, |at| at + 1);
+        Some(Splits { low, high, next: high.saturating_sub(1), found })
+    }
+
+    /// Plans micro-batches of one sample, which need least: `None` if those do not fit. More micro-batches need less, so that the fewest are
+    /// between those that do not fit and those that do.
+    fn last_split(&self, way: &Variant, numbers: &[u64]) -> Option<Splits> {
+        let high = numbers.len().checked_sub(1)?;
+        let Planned { program, remedy: found } = self.planned(&way.in_parts(numbers[high]))?;
+        // The bound of this program with larger micro-batches says roughly how many are enough: its neighbours come first.
+        let tables = tables(&program);
+        let enough = |&parts: &u64| self.may_fit(self.bound(tables.as_tables().with_micro_batches(parts)));
+        Some(Splits { low: 0, high, next: numbers.iter().position(enough).unwrap_or(high), found })
+    }
+
+    /// Returns the tables of a step that keeps all gradients, as one with micro-batches does.
+    fn holding<'t>(&self, tables: Tables<'t>) -> Tables<'t> {
+        Tables { holds_gradients: true, wide_sums: self.setting.precision.has_master(), ..tables }
     }
 
     /// Returns the step with the frozen weights inside `lora` quantized, if they are in the network's format. Formats with more digits come
