@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TRAIN = "const TRAIN: Train = Train { batch: %s, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, checkpoint: %s, cards: [%s] };"
+TRAIN = "const TRAIN: Train = Train { batch: %s, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, checkpoint: %s, offload: %s, cards: [%s] };"
 
 RESNET = """
     pub struct Net;
@@ -119,8 +119,8 @@ CHAIN = """
 """
 
 
-def train(batch, card="H200", checkpoint="Norms"):
-    return TRAIN % (batch, checkpoint, card)
+def train(batch, card="H200", checkpoint="Norms", offload="None"):
+    return TRAIN % (batch, checkpoint, offload, card)
 
 
 NETWORKS = {
@@ -140,6 +140,8 @@ NETWORKS = {
     "DenseNet-201, largest batch, recomputed": DENSENET % train("Largest", "RTX_3060", "Auto"),
     "GPT-2 XL, recomputation at hand": GPT % (train(1, "H200", "Auto"), 1600, 1600, 48, 1600, 25),
     "GPT-2 XL, recomputed": GPT % (train(16, "A100_80GB", "Auto"), 1600, 1600, 48, 1600, 25),
+    "ResNet-152, recomputed and parked": RESNET % (train(128, "RTX_3060", "Auto", "Activations"), 8, 36),
+    "GPT-2 XL, recomputed and parked": GPT % (train(16, "A100_80GB", "Auto", "Activations"), 1600, 1600, 48, 1600, 25),
     "chain of 1000 layers": CHAIN % (train(64), "Linear(64), Relu, " * 500),
     "repetition of 4000 layers": CHAIN % (train(64), "repeat(2000, [Linear(4), Relu]),"),
     "ResNet-50, refused": RESNET % (train(512, "RTX_3060"), 4, 6),

@@ -409,3 +409,82 @@ fn states_of_turned_weights_are_read_and_written() {
         assert_eq!(found, 23 * 4, "{offload:?}");
     }
 }
+
+/// The blocks of GPT-2 XL.
+fn gpt2_xl() -> (Graph, NodeId) {
+    let (mut graph, mut x) = network(&[1024, 1600], "Linear(1600)");
+    for _ in 0..48 {
+        let mixed = chain(&mut graph, x, "LayerNorm | CausalSelfAttention(25)");
+        x = join(&mut graph, &[x, mixed], "Add");
+        let made = chain(&mut graph, x, "LayerNorm | Linear(6400) | Gelu | Linear(1600)");
+        x = join(&mut graph, &[x, made], "Add");
+    }
+    (graph, x)
+}
+
+/// Returns the added time of the first of `levels` that needs at most `limit` bytes. All are `[peak, time]`.
+fn time_within(levels: &[[u64; 2]], limit: u64) -> Option<u64> {
+    levels.iter().find(|[peak, _]| *peak <= limit).map(|[_, time]| *time)
+}
+
+/// Levels that are searched with activations in host memory take less time than those of a step without, counted with what leaves.
+#[test]
+fn recomputation_and_host_memory_are_weighed_together() {
+    let (graph, output) = gpt2_xl();
+    let of = |offload| Blueprint {
+        graph: graph.clone(),
+        outputs: vec![output],
+        training: Some(Steps {
+            loss: vec![Term::MSE],
+            moments: 2,
+            update: Update::Fused,
+            checkpoint: Checkpoint::Auto,
+            descent: Descent { offload, ..Descent::PLAIN },
+            conv_norm: ConvNorm::Separate,
+            ordered_at: None,
+        }),
+        ..Blueprint::default()
+    };
+    let sizes = Sizes::new(8, Precision::Bf16, Workspaces { product: 0, convolution: 0 });
+    let parked = of(Offload::Activations);
+    let lowered = |order: &[u32]| parked.training_in_order(Precision::Bf16, order).unwrap().unwrap();
+    let levels = |searched: &Blueprint| -> Vec<[u64; 3]> {
+        let found = searched.levels(&sizes).unwrap().unwrap().levels;
+        found.iter().map(|level| [live(&lowered(&level.order), 8), level.cost, level.peak]).collect()
+    };
+    let [apart, both] = [of(Offload::None), parked.clone()].map(|searched| levels(&searched));
+    // The search counts what leaves almost as it is counted afterwards.
+    for [peak, _, estimate] in &both {
+        assert!(peak.abs_diff(*estimate) * 20 <= *peak, "{both:?}");
+    }
+    let [apart, both] =
+        [apart, both].map(|all| all.into_iter().map(|[peak, time, _]| [peak, time]).collect::<Vec<_>>());
+    let first = apart[0][0];
+    let limits = (1..100).map(|share| first * share / 100);
+    let (mut sums, mut count) = ([0, 0], 0);
+    for limit in limits {
+        if let [Some(apart), Some(both)] = [&apart, &both].map(|levels| time_within(levels, limit)) {
+            (sums[0], sums[1], count) = (sums[0] + apart, sums[1] + both, count + 1);
+        } else {
+            assert!(time_within(&apart, limit).is_none(), "{apart:?}\n{both:?}");
+        }
+    }
+    assert!(count > 80 && sums[1] * 100 <= sums[0] * 92, "{count}, {sums:?}\n{apart:?}\n{both:?}");
+}
+
+/// The most live bytes in a step in 16 bits, without scratch.
+fn live(program: &Program, batch: u64) -> u64 {
+    let mut changes = vec![0i64; program.operations.len() + 1];
+    for tensor in program.transients().map(|id| program.tensor(id)).filter(|tensor| !tensor.role.is_workspace()) {
+        let bytes = tensor.stored(batch).unwrap() * tensor.role.bytes(Precision::Bf16);
+        let bytes = bytes.next_multiple_of(256) as i64;
+        changes[tensor.first as usize] += bytes;
+        changes[tensor.last as usize + 1] -= bytes;
+    }
+    let mut live = 0;
+    let all = changes.into_iter().map(|change| {
+        live += change;
+        live
+    });
+    all.max().unwrap() as u64
+}

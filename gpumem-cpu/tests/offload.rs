@@ -7,12 +7,14 @@ mod harness;
 
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::lower::{Blueprint, Options, Sizes, Steps, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::on_host;
-use gpumem_core::program::{Action, Class, Leg, Piece, Program, StateWord};
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::{Action, Class, Leg, Phase, Piece, Program, StateWord};
 use gpumem_core::train::optim::{AdamW, Group, Optimizer, RmsProp, Sgd, whole_states};
-use gpumem_core::train::{Clip, Descent, Offload, Schedule};
+use gpumem_core::train::{Clip, ConvNorm, Descent, Offload, Schedule};
+use gpumem_core::{Checkpoint, Precision};
 use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::fill;
@@ -49,11 +51,15 @@ fn compare(graph: &Graph, output: NodeId, loss: &[Term], way: &Way) -> [Loaded; 
 
 /// Three steps with all of it here and with something there.
 fn compare_with(graph: &Graph, output: NodeId, loss: &[Term], way: &Way, offload: Offload) -> [Loaded; 2] {
-    let on = |offload, threads| {
-        let cpu = Cpu::with_threads(threads).unwrap().with_poison(true);
-        Loaded::of(&cpu, &step(graph, output, loss, way, offload), way.batch, way.optimizer).unwrap()
-    };
-    let (mut here, mut there) = (on(Offload::None, 2), on(offload, 2));
+    compare_programs([Offload::None, offload].map(|offload| step(graph, output, loss, way, offload)), way)
+}
+
+/// Three steps of each of two programs, which give the same losses, parameters and states to the bit.
+fn compare_programs(programs: [Program; 2], way: &Way) -> [Loaded; 2] {
+    let [mut here, mut there] = programs.map(|program| {
+        let cpu = Cpu::with_threads(2).unwrap().with_poison(true);
+        Loaded::of(&cpu, &program, way.batch, way.optimizer).unwrap()
+    });
     fill(&mut here);
     let parts = here.parts(1);
     for (name, words) in here.carried().into_iter().chain(parts.into_iter().flatten()) {
@@ -251,4 +257,55 @@ fn random_networks_with_activations_in_host_memory() {
     });
     result.unwrap();
     assert!(found.get().1 * 4 > found.get().0, "{:?}", found.get());
+}
+
+/// Returns the steps between which memory decides, with activations in host memory.
+fn levels(graph: &Graph, output: NodeId, way: &Way, checkpoint: Checkpoint) -> Vec<Program> {
+    let blueprint = Blueprint {
+        graph: graph.clone(),
+        outputs: vec![output],
+        training: Some(Steps {
+            loss: vec![Term::MSE],
+            moments: way.optimizer.moments(),
+            update: way.update,
+            checkpoint,
+            descent: Descent { offload: Offload::Activations, ..way.descent },
+            conv_norm: ConvNorm::Separate,
+            ordered_at: None,
+        }),
+        ..Blueprint::default()
+    };
+    let workspaces = Workspaces { product: 0, convolution: 0 };
+    blueprint.trainings(&Sizes::new(way.batch, Precision::F32, workspaces)).unwrap()
+}
+
+/// Every level of random networks whose kept values are in host memory between the passes.
+#[test]
+fn levels_with_activations_in_host_memory_are_the_same_to_the_bit() {
+    use proptest::test_runner::TestRunner;
+    let layers = prop::collection::vec((0usize..9, 0usize..60), 20..70);
+    // Levels that recompute and park, and those that only recompute.
+    let found = std::cell::Cell::new([0, 0]);
+    let config = ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&(layers, 1u64..3), |(kinds, micro_batches)| {
+        let (graph, output) = deep(&kinds);
+        let descent = Descent { micro_batches, ..Descent::PLAIN };
+        let optimizer = Optimizer::AdamW(AdamW::DEFAULT);
+        let way = Way { optimizer, update: Update::Fused, descent, skips_overflow: false, batch: 2 };
+        let here = step(&graph, output, &[Term::MSE], &way, Offload::None);
+        for program in levels(&graph, output, &way, Checkpoint::Auto) {
+            let is_again = program.operations.iter().any(|operation| operation.phase() == Phase::Again);
+            let [_, there] = compare_programs([here.clone(), program], &way);
+            let [both, alone] = found.get();
+            found.set(match (is_again, parked(&there)) {
+                (false, _) => [both, alone],
+                (true, 0) => [both, alone + 1],
+                (true, _) => [both + 1, alone],
+            });
+        }
+        Ok(())
+    });
+    result.unwrap();
+    let [both, alone] = found.get();
+    assert!(both > 16, "{both} levels recompute and park, {alone} only recompute");
 }

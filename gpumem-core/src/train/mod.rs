@@ -329,7 +329,8 @@ pub enum Offload {
     OptimizerState,
     /// Activations that the backward pass reads long after the forward pass. Each is copied to the host during the forward pass, and back
     /// during the backward pass before it is read. A model of the time of operations and copies chooses them, so that a step need not wait
-    /// for the bus. All numbers are equal to the bit.
+    /// for the bus. If [`Checkpoint`] asks for a search, it weighs what leaves together with what is recomputed. All numbers are equal to the
+    /// bit.
     Activations,
     /// Both: optimizer state and master copies, and activations. The model that chooses activations does not count the copies of states.
     All,

@@ -1,6 +1,7 @@
 //! Reorders a draft, recomputes parts of it, and inserts copies to host memory. No number changes.
 
 mod backward_order;
+mod bus;
 pub(in crate::lower) mod concat_prefix;
 pub mod offload;
 pub(in crate::lower) mod recompute;
@@ -85,5 +86,5 @@ pub(in crate::lower) fn search(
 ) -> Result<recompute::Search, LowerError> {
     let draft = backward_order::in_default_order(rewritten, training)?;
     offload::check(&training)?;
-    recompute::searched(&draft, &rewritten.graph, &sizes.of_part(training.descent.parts()))
+    recompute::searched(&draft, &rewritten.graph, &sizes.of_part(training.descent.parts()), training.descent.parks())
 }

@@ -9,49 +9,22 @@
 
 use crate::lower::draft::Draft;
 use crate::lower::liveness::most_of_sample;
+use crate::lower::schedule::bus::{self, BUS, Clock, Gap, LEAST, RoundTrip, SAMPLES, Turn};
 use crate::lower::schedule::recompute::costs;
 use crate::lower::sizes::Sizes;
-use crate::memory::tables::{Workspaces, samples};
-use crate::number::{Precision, Role};
+use crate::memory::tables::samples;
+use crate::number::Role;
 use crate::program::fusion::may_join;
 use crate::program::{Action, Class, Leg, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
 
-/// The bytes that a card moves in its memory while one byte crosses the bus: 900 GB/s to 25 GB/s. Cards have 10 to 130.
-pub const BUS: u64 = 36;
-
-/// The samples of the step whose time is modelled. There, weights matter little compared with activations, which leaves the least time for
-/// copies.
-const SAMPLES: u64 = 64;
-
-/// The divisor of the peak from which on a tensor is worth a copy. With smaller ones there would be many copies, each with a wait.
-const LEAST: i128 = 256;
-
-/// The operations between the forward and the backward pass, from the first of the loss to the last, both included.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    first: usize,
-    last: usize,
-}
-
-impl Turn {
-    fn of(operations: &[Operation]) -> Option<Turn> {
-        let is_loss = |operation: &Operation| operation.phase() == Phase::Loss;
-        let (first, last) = (operations.iter().position(is_loss)?, operations.iter().rposition(is_loss)?);
-        Some(Turn { first, last })
-    }
-}
-
-/// A tensor that nothing touches for a while.
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    tensor: TensorId,
-    /// The last operation of the forward pass that touches it.
-    last: usize,
-    /// The first one of the backward pass, which reads it.
-    next: usize,
+/// Returns the operations of the loss; `None` if there are none.
+fn turn_of(operations: &[Operation]) -> Option<Turn> {
+    let is_loss = |operation: &Operation| operation.phase() == Phase::Loss;
+    let (first, last) = (operations.iter().position(is_loss)?, operations.iter().rposition(is_loss)?);
+    Some(Turn { first, last })
 }
 
 /// Returns the tensors that the forward pass leaves for the backward pass, untouched in between. Those of `lasting` are left out.
@@ -80,30 +53,10 @@ fn gaps(operations: &[Operation], tensors: &[Tensor], turn: Turn, lasting: &[Ten
     (0..tensors.len()).filter_map(gap).collect()
 }
 
-/// A model of when operations begin and how long copies take.
-struct Clock {
-    /// The time at which each operation begins, and that at which the last one ends.
-    begins: Vec<u128>,
-    /// The time that each tensor takes on the bus.
-    copies: Vec<u128>,
-}
-
-impl Clock {
-    /// Returns the setting of the model: 16-bit numbers, with which operations leave the least time for copies.
-    fn setting() -> Sizes {
-        Sizes::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
-    }
-
-    fn of(operations: &[Operation], tensors: &[Tensor]) -> Option<Clock> {
-        let (all, moves) = costs(operations, tensors, &Clock::setting())?;
-        let mut begins = vec![0];
-        let mut time = 0;
-        for cost in all {
-            time += u128::from(cost);
-            begins.push(time);
-        }
-        Some(Clock { begins, copies: moves.into_iter().map(|cost| u128::from(cost) * u128::from(BUS)).collect() })
-    }
+/// Returns the times of operations and of copies; `None` if they are too large for any plan.
+fn clock_of(operations: &[Operation], tensors: &[Tensor]) -> Option<Clock> {
+    let (all, moves) = costs(operations, tensors, &bus::sizes())?;
+    Some(Clock::new(all.into_iter(), moves.into_iter()))
 }
 
 /// A parked tensor, and the operations before which its copies begin and are waited for.
@@ -116,38 +69,16 @@ struct Parked {
     returned: usize,
 }
 
-/// Returns the tensors that can leave and return in time. Those that the forward pass finishes with first are away longest, and leave first.
-fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Turn) -> Vec<Parked> {
-    let Clock { begins, copies } = clock;
-    gaps.sort_by_key(|gap| (gap.last, gap.tensor));
-    let mut free = 0;
-    let mut leaving: Vec<(Gap, usize)> = Vec::new();
-    for gap in gaps {
-        let end = begins[gap.last + 1].max(free) + copies[gap.tensor as usize];
-        if end <= begins[turn.first] {
-            free = end;
-            leaving.push((gap, begins.partition_point(|&begin| begin < end).max(gap.last + 1)));
-        }
-    }
-    // Copies back are planned from the other end: the tensor that is read last returns last.
-    leaving.sort_by_key(|(gap, _)| core::cmp::Reverse((gap.next, gap.tensor)));
-    let mut free = u128::MAX;
-    let mut parked: Vec<Parked> = Vec::new();
-    for (gap, left) in leaving {
-        let begin = begins[gap.next].min(free).checked_sub(copies[gap.tensor as usize]);
-        let Some(begin) = begin.filter(|&begin| begin >= begins[turn.last + 1]) else { continue };
-        free = begin;
-        let returning = begins.partition_point(|&other| other <= begin) - 1;
-        parked.push(Parked {
-            gap,
-            leave: later(operations, gap.last + 1, turn),
-            left: later(operations, left, turn),
-            returning: earlier(operations, returning.min(gap.next), turn),
-            returned: earlier(operations, gap.next, turn),
-        });
-    }
-    parked.reverse();
-    parked
+/// Returns the tensors that can leave and return in time.
+fn chosen(gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Turn) -> Vec<Parked> {
+    let parked = |RoundTrip { gap, left, returning }: RoundTrip| Parked {
+        gap,
+        leave: later(operations, gap.last + 1, turn),
+        left: later(operations, left, turn),
+        returning: earlier(operations, returning, turn),
+        returned: earlier(operations, gap.next, turn),
+    };
+    clock.round_trips(gaps, turn).into_iter().map(parked).collect()
 }
 
 /// Returns the first index from `at` on, before the turn, that is not between operations which may be fused.
@@ -202,14 +133,14 @@ fn with(draft: &Draft, all: &[Parked]) -> Draft {
 /// Parks activations in host memory, if that lowers the peak of the bytes of each sample.
 pub(in crate::lower) fn park(draft: &mut Draft) {
     let Draft { operations, tensors, results, input_gradients, .. } = &*draft;
-    let (Some(turn), Some(clock)) = (Turn::of(operations), Clock::of(operations, tensors)) else { return };
+    let (Some(turn), Some(clock)) = (turn_of(operations), clock_of(operations, tensors)) else { return };
     let before = most_of_sample(operations, tensors);
     // Tensors that are read after the step stay.
     let lasting = [&results[..], input_gradients].concat();
     let mut gaps = gaps(operations, tensors, turn, &lasting);
     gaps.retain(|gap| {
         let elements = tensors[gap.tensor as usize].shape.elements().unwrap_or(0);
-        i128::from(elements) * 4 * LEAST >= before[0]
+        i128::from(elements) * 4 * i128::from(LEAST) >= before[0]
     });
     let parked = with(draft, &chosen(gaps, operations, &clock, turn));
     if most_of_sample(&parked.operations, &parked.tensors).iter().zip(before).all(|(after, before)| *after < before) {
@@ -220,9 +151,9 @@ pub(in crate::lower) fn park(draft: &mut Draft) {
 /// Returns the most bytes of activations that leave during the forward pass: as many as the bus moves then.
 pub(in crate::lower) fn most_parked(program: &Program, at: &Sizes) -> u64 {
     let (operations, tensors) = (&program.operations, &program.tensors);
-    let Some((turn, clock)) = Turn::of(operations).zip(Clock::of(operations, tensors)) else { return 0 };
-    let setting = Clock::setting();
-    let bytes = clock.begins[turn.first] / (u128::from(setting.flops_per_byte()) * u128::from(BUS));
+    let Some((turn, clock)) = turn_of(operations).zip(clock_of(operations, tensors)) else { return 0 };
+    let setting = bus::sizes();
+    let bytes = clock.begin(turn.first) / (u128::from(setting.flops_per_byte()) * u128::from(BUS));
     let [element, other] =
         [setting.precision, at.precision].map(|precision| u128::from(Role::Activation.bytes(precision)));
     let samples = u128::from(samples(at.batch, program.descent.parts()));

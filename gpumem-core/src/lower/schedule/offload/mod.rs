@@ -3,7 +3,7 @@
 mod activations;
 mod states;
 
-pub use activations::BUS;
+pub use crate::lower::schedule::bus::BUS;
 pub(in crate::lower) use activations::{most_parked, park};
 pub(in crate::lower) use states::{check, stream};
 pub use states::{of_others, without_states};

@@ -81,6 +81,16 @@ pub(in crate::lower) struct Instance {
     is_overwritten: bool,
 }
 
+impl Instance {
+    /// Returns the value that it holds; `None` for other tensors.
+    pub(in crate::lower) fn value(&self) -> Option<u32> {
+        match self.held {
+            Held::Value(value) => Some(value),
+            Held::Own(_) | Held::Scratch(_) | Held::Nothing => None,
+        }
+    }
+}
+
 /// An entry of the order at which nothing runs.
 pub(in crate::lower) const MARK: u32 = NONE;
 

@@ -1,12 +1,15 @@
 //! Recompute levels: labels become orders, which are counted exactly.
 
+use super::away::sets;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::local_search::{Candidate, Polish};
-use super::measure::{NEVER, StepBytes, again, macs, moved_again};
+use super::measure::{NEVER, StepBytes, again, costs, macs, moved_again};
 use super::pareto::Effort;
+use super::parking::Parking;
 use super::segment_dp::Table;
 use super::segments::{Far, Frame, Segment};
 use crate::lower::draft::Draft;
+use crate::lower::schedule::bus;
 use crate::lower::sizes::Sizes;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -63,26 +66,36 @@ const POLISHED: usize = 120_000;
 /// The limit of far values that may be treated differently from all smaller ones.
 const FAR_SPLITS: usize = 4;
 
-/// Searches the levels of a step. `written` are the user's choices: a value that is not kept there is not kept in any level.
-pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Treatment], setting: &Sizes) -> Search {
+/// Searches the levels of a step. `written` are the user's choices: a value that is not kept there is not kept in any level. With `parks`, kept
+/// values may be in host memory between the passes.
+pub(in crate::lower) fn search(
+    draft: &Draft,
+    step: &StepEffects,
+    written: &[Treatment],
+    setting: &Sizes,
+    parks: bool,
+) -> Search {
     let mut found = Search::default();
     let mut emission = Emission::new(step);
     emission.whole(written);
     let sizes = StepBytes::of(draft, step, setting);
     // A step that is too large for any plan, or for numbers of levels, is left unchanged.
-    let Some(sizes) = sizes.filter(|_| step.operations() <= MOST_OPERATIONS && step.values.forward > 0) else {
+    let Some(mut sizes) = sizes.filter(|_| step.operations() <= MOST_OPERATIONS && step.values.forward > 0) else {
         found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, None));
         return found;
     };
     found.step_cost = sizes.step;
+    if parks {
+        let costs = costs(&draft.operations, &draft.tensors, &bus::sizes());
+        sizes.parking = costs.and_then(|costs| Parking::of(draft, &step.values, costs));
+    }
     found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, Some(&sizes)));
     let dropped: Vec<bool> = written.iter().map(|choice| *choice != Treatment::Keep).collect();
     let peak = found.levels[0].peak;
     emission.whole(&vec![Treatment::Keep; written.len()]);
-    let frame = Frame::new(draft, step, &sizes, &dropped, sizes.peak(&emission));
-    let tables = tables(&frame, &mut found);
-    let least = tables.iter().flat_map(|table| table.0.labels()).filter(|label| label.cost <= sizes.forward);
-    let Some(least) = least.map(|label| label.need).min().filter(|&least| least < peak) else { return found };
+    let frame = Frame::new(draft, step, &sizes, &dropped, sizes.whole_peak(&emission));
+    let tables = all_tables(&frame, &emission, &mut found);
+    let Some(least) = least_need(&tables, &sizes).filter(|&least| least < peak) else { return found };
     let mut candidates: Vec<Candidate> = Vec::new();
     let rooms = rooms(peak, least, FINER * setting.levels);
     for (table, frame) in &tables {
@@ -91,6 +104,11 @@ pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Tre
         }
     }
     found.emissions = candidates.len();
+    let rooms = match candidates.iter().map(|candidate| candidate.peak).min() {
+        // Labels do not know how much leaves: the leanest order may need less than any of them.
+        Some(leanest) if sizes.parking.is_some() => self::rooms(peak, leanest.min(least), FINER * setting.levels),
+        _ => rooms,
+    };
     let frontier = frontier(candidates, &rooms, peak);
     let points: Vec<[u64; 2]> = frontier.iter().map(|(_, candidate)| [candidate.peak, candidate.cost]).collect();
     let chosen = spread(&points, setting.levels, peak).into_iter().map(|at| frontier[at].clone()).collect();
@@ -99,6 +117,24 @@ pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Tre
         found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, Some(&sizes)));
     }
     found
+}
+
+/// Returns the labels of a step, and those with the values in host memory that are worth it. `emission` is the step that keeps everything.
+fn all_tables<'f>(frame: &Frame<'f>, emission: &Emission<'_>, found: &mut Search) -> Vec<(Table, Frame<'f>)> {
+    let mut all = tables(frame, found);
+    if let Some(parking) = &frame.sizes.parking {
+        let leanest = least_need(&all, frame.sizes).unwrap_or(frame.peak);
+        for away in sets(parking, frame, emission, leanest) {
+            all.extend(tables(&frame.with_away(away), found));
+        }
+    }
+    all
+}
+
+/// Returns the least bytes that a label of these tables should need. Those that cost more than the forward pass do not count.
+fn least_need(tables: &[(Table, Frame<'_>)], sizes: &StepBytes) -> Option<u64> {
+    let labels = tables.iter().flat_map(|table| table.0.labels()).filter(|label| label.cost <= sizes.forward);
+    labels.map(|label| label.need).min()
 }
 
 /// Improves each candidate within its `room` bytes, as far as there is time, and drops those that others then dominate.
@@ -158,8 +194,9 @@ fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> 
     found.segments = segments.len();
     let effort = Effort::of(segments.len());
     let mut tables = Vec::new();
+    let before = found.steps;
     for far in modes(frame, &segments) {
-        if found.steps > MOST_STEPS {
+        if found.steps - before > MOST_STEPS {
             break;
         }
         // Neither estimate of when far values are recomputed is exact, but all that they find is counted exactly.

@@ -1,6 +1,7 @@
 //! Bytes and costs of a step.
 
 use super::emit::{Emission, Held, StepEffects, live};
+use super::parking::Parking;
 use super::values::{Place, reads_saved};
 use crate::lower::draft::Draft;
 use crate::lower::sizes::{MOST, Sizes};
@@ -26,6 +27,8 @@ pub(in crate::lower) struct StepBytes {
     /// The costs of the whole step and of its forward pass.
     pub(in crate::lower) step: u64,
     pub(in crate::lower) forward: u64,
+    /// The values that can be in host memory; `None` if all tensors stay in the arena.
+    pub(in crate::lower) parking: Option<Parking>,
 }
 
 impl StepBytes {
@@ -66,8 +69,16 @@ impl StepBytes {
         }
     }
 
-    /// Returns the peak of an order, in bytes.
+    /// Returns the peak of an order, in bytes. Values that can be in host memory in between are.
     pub(in crate::lower) fn peak(&self, emission: &Emission<'_>) -> u64 {
+        let whole = self.whole_peak(emission);
+        self.parking
+            .as_ref()
+            .map_or(whole, |parking| parking.peak(emission, whole, &self.values, |held| self.bytes(held)).min(whole))
+    }
+
+    /// Returns the peak of an order all of whose tensors stay in the arena, in bytes.
+    pub(in crate::lower) fn whole_peak(&self, emission: &Emission<'_>) -> u64 {
         live(emission, |held| self.bytes(held)).into_iter().max().unwrap_or(0) as u64
     }
 

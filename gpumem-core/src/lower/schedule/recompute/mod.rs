@@ -8,9 +8,11 @@
 //! The search for levels goes from file to file. `values` names the results of forward operations, and `segments` cuts the forward pass into
 //! segments. `segment_options` lists the options of each segment, and `segment_cost` measures them. `segment_dp` combines options to labels by
 //! dynamic programming, and `pareto` says which labels are carried on. `emit` turns a combination into an order, whose bytes and time `measure`
-//! counts. `levels` chooses among orders, and `local_search` improves them.
+//! counts. `levels` chooses among orders, and `local_search` improves them. `parking` counts kept values that are in host memory in between, and
+//! `away` says which of them are worth it.
 
 mod apply;
+mod away;
 mod by_hand;
 mod emit;
 mod label;
@@ -19,6 +21,7 @@ mod local_search;
 mod measure;
 mod operation_effects;
 mod pareto;
+mod parking;
 mod segment_cost;
 mod segment_dp;
 mod segment_options;
@@ -78,14 +81,19 @@ pub(in crate::lower) fn groups(draft: Draft, graph: &Graph) -> Result<Draft, Low
     applied.ok_or_else(forward_is_late)
 }
 
-/// Searches the levels of a step.
+/// Searches the levels of a step. With `parks`, kept values may be in host memory between the passes.
 ///
 /// # Errors
 /// A step whose forward operations do not all come first.
-pub(in crate::lower) fn searched(draft: &Draft, graph: &Graph, setting: &Sizes) -> Result<Search, LowerError> {
+pub(in crate::lower) fn searched(
+    draft: &Draft,
+    graph: &Graph,
+    setting: &Sizes,
+    parks: bool,
+) -> Result<Search, LowerError> {
     let step = StepEffects::of(draft).ok_or_else(forward_is_late)?;
     let written = by_hand::choices(draft, &step.values, graph);
-    Ok(levels::search(draft, &step, &written, setting))
+    Ok(levels::search(draft, &step, &written, setting, parks))
 }
 
 fn forward_is_late() -> LowerError {

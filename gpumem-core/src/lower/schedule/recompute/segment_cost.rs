@@ -85,7 +85,7 @@ impl<'f> Alone<'f> {
         let mut way = self.peaks(turn, gap);
         (way.inner, way.boundary, way.again, way.asks) = (inner, boundary, again, [self.asks, in_chain]);
         if !is_open {
-            way.kept = way.kept.saturating_sub(segment.cross_bytes);
+            way.kept = way.kept.saturating_sub(segment.cross_resting);
         }
         if boundary == Treatment::Once {
             way.held = way.held.saturating_sub(segment.cross_bytes);
@@ -216,7 +216,8 @@ impl<'f> Alone<'f> {
         for instance in roots(&self.emission.instances) {
             let (first, last) = (instance.first, instance.last);
             if first < turn && last >= turn {
-                way.kept += bytes(instance.held);
+                let is_away = instance.value().is_some_and(|value| self.frame.away[value as usize]);
+                way.kept += if is_away { 0 } else { bytes(instance.held) };
             }
             if gap != NONE && first > turn && first < gap && last >= gap {
                 way.held += bytes(instance.held);

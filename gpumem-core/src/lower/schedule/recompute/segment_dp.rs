@@ -47,7 +47,7 @@ impl Table {
             let is_near = |value: &u32| far[*value as usize] != Far::Again;
             segment.cross.retain(is_near);
             segment.inner.retain(is_near);
-            segment.cross_bytes = segment.cross.iter().map(|&value| frame.sizes.values[value as usize]).sum();
+            frame.count_boundary(segment);
         }
         let measured = measure_all(frame, &mut segments, &far);
         let count = segments.len();
@@ -82,6 +82,7 @@ impl Table {
         let has = |boundary| before.is_some_and(|before| before.ways.iter().any(|way| way.boundary == boundary));
         let step = Extension {
             arriving: before.map_or(0, |before| before.cross_bytes),
+            resting: before.map_or(0, |before| before.cross_resting),
             has: [true, has(Treatment::Once), has(Treatment::Each)],
             // Labels that cost more than 1.3 times the forward pass are left out.
             most: [frame.peak, frame.sizes.forward / 10 * 13],
@@ -130,8 +131,9 @@ impl Table {
 
 /// The facts that all labels of one segment share.
 struct Extension {
-    /// Bytes of the boundary before the segment.
+    /// Bytes of the boundary before the segment, and those that it takes between the passes if it is kept.
     arriving: u64,
+    resting: u64,
     /// True for each of three choices if the boundary before may have it: kept, dropped, and dropped again and again.
     has: [bool; 3],
     /// The limits of bytes and of cost.
@@ -146,7 +148,7 @@ impl Extension {
             if is_closed { 0 } else { (way.chain + label.above).max(held + way.held + label.run) }
         };
         // The boundary that arrives is counted here; the one that leaves is counted by the next segment.
-        let held = way.kept + self.arriving;
+        let held = way.kept + self.resting;
         let need = way.fore.max(held + label.need);
         let run = way.back.max(open(held));
         let late = way.late.max(open(held));

@@ -141,7 +141,12 @@ fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) 
         values.prefix(at).into_iter().flatten().for_each(|value| near(value, &mut key));
         for &value in &run.outputs {
             let index = value as usize;
-            key.extend([sizes.values[index], far[index] as u64, u64::from(frame.dropped[index])]);
+            key.extend([
+                sizes.values[index],
+                far[index] as u64,
+                u64::from(frame.dropped[index]),
+                u64::from(frame.away[index]),
+            ]);
         }
     }
     for rest in segment.rest.clone() {

@@ -45,6 +45,8 @@ pub(in crate::lower) struct Segment {
     /// The boundary: the values that the next segment reads, and their bytes.
     pub(in crate::lower) cross: Vec<u32>,
     pub(in crate::lower) cross_bytes: u64,
+    /// The bytes that a kept boundary takes between the passes: those that are not in host memory.
+    pub(in crate::lower) cross_resting: u64,
     /// The values that are decided one by one.
     pub(in crate::lower) inner: Vec<u32>,
     /// The values that are read far from here.
@@ -109,6 +111,8 @@ pub(in crate::lower) struct Frame<'a> {
     pub(in crate::lower) taken: Vec<bool>,
     /// True for each value that is recomputed because the user asked for it.
     pub(in crate::lower) dropped: &'a [bool],
+    /// True for each value that is in host memory between the passes if it is kept.
+    pub(in crate::lower) away: Vec<bool>,
     /// The forward operation that each operation after the forward pass belongs to.
     position: Rc<Vec<usize>>,
     /// The peak without recomputation, in bytes.
@@ -159,7 +163,13 @@ impl<'a> Frame<'a> {
             live_bytes(count, all).into_iter().map(|live| live as u64).collect::<Vec<u64>>()
         };
         let (at, before) = (live(count, at), live(count + 1, before));
-        Frame { step, sizes, at, before, taken, dropped, position, peak }
+        let away = vec![false; values.values.len()];
+        Frame { step, sizes, at, before, taken, dropped, away, position, peak }
+    }
+
+    /// Returns the frame with these values in host memory between the passes.
+    pub(in crate::lower) fn with_away(&self, away: Vec<bool>) -> Frame<'a> {
+        Frame { away, ..self.clone() }
     }
 
     /// Returns the frame with the bytes of far values that are recomputed ([`Far::Again`]). With `is_late`, that happens in the segment that
@@ -241,7 +251,6 @@ impl<'a> Frame<'a> {
             }
             if reaches[index] >= segment.forward.end {
                 segment.cross.push(value);
-                segment.cross_bytes += self.sizes.values[index];
             } else if !of.readers.is_empty() {
                 segment.inner.push(value);
             }
@@ -249,6 +258,18 @@ impl<'a> Frame<'a> {
                 segment.far.push(value);
             }
         }
+        self.count_boundary(segment);
+    }
+
+    /// Counts the bytes of a segment's boundary.
+    pub(in crate::lower) fn count_boundary(&self, segment: &mut Segment) {
+        segment.cross_bytes = segment.cross.iter().map(|&value| self.sizes.values[value as usize]).sum();
+        segment.cross_resting = segment.cross.iter().map(|&value| self.resting(value)).sum();
+    }
+
+    /// Returns the bytes that a kept value takes between the passes.
+    pub(in crate::lower) fn resting(&self, value: u32) -> u64 {
+        if self.away[value as usize] { 0 } else { self.sizes.values[value as usize] }
     }
 }
 

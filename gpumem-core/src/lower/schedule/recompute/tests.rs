@@ -226,7 +226,7 @@ fn levels_are_near_the_best_of_all_decisions() {
         let (draft, graph) = chain(seed).draft();
         let step = StepEffects::of(&draft).unwrap();
         let sizes = StepBytes::of(&draft, &step, &setting).unwrap();
-        let levels = searched(&draft, &graph, &setting).unwrap().levels;
+        let levels = searched(&draft, &graph, &setting, false).unwrap().levels;
         let rooms = [90, 80, 70, 60, 50, 40].map(|share| levels[0].peak / 100 * share);
         for (room, best) in rooms.into_iter().zip(optima(&draft, &step, &sizes, &rooms)) {
             let Some(best) = best else { continue };
@@ -246,7 +246,7 @@ fn every_level_is_what_it_says() {
         let step = StepEffects::of(&draft).unwrap();
         for only_cheap in [false, true] {
             let setting = Sizes { only_cheap, ..setting(16) };
-            let levels = searched(&draft, &graph, &setting).unwrap().levels;
+            let levels = searched(&draft, &graph, &setting, false).unwrap().levels;
             let plain: Vec<u32> = (0..draft.operations.len() as u32).collect();
             assert_eq!((&levels[0].order, levels[0].cost, levels[0].operations_again), (&plain, 0, 0));
             assert!((2..=Sizes::LEVELS + 1).contains(&levels.len()), "{} levels", levels.len());
@@ -272,7 +272,7 @@ fn what_somebody_wrote_is_the_first_level() {
     let step = StepEffects::of(&draft).unwrap();
     let written = by_hand::choices(&draft, &step.values, &graph);
     assert!(written.iter().any(|choice| *choice != Treatment::Keep));
-    let levels = searched(&draft, &graph, &setting(16)).unwrap().levels;
+    let levels = searched(&draft, &graph, &setting(16), false).unwrap().levels;
     assert_eq!(levels[0].order, super::emit::order(&step, &written));
     assert!(levels[0].cost > 0 && levels.len() > 1);
     // A value that it drops is dropped in all other levels, too.
@@ -289,13 +289,13 @@ fn what_cannot_be_searched_is_left_as_it_is() {
     let net = maps();
     let (draft, graph) = net.draft();
     // Larger than any plan.
-    let levels = searched(&draft, &graph, &setting(1 << 60)).unwrap().levels;
+    let levels = searched(&draft, &graph, &setting(1 << 60), false).unwrap().levels;
     assert_eq!((levels.len(), levels[0].operations_again), (1, 0));
     // One layer: there is nothing between it and the loss.
     let mut net = Net::new(&[4]);
     net.chain(&[("Linear", &[4])]);
     let (draft, graph) = net.draft();
-    assert_eq!(searched(&draft, &graph, &setting(4)).unwrap().levels.len(), 1);
+    assert_eq!(searched(&draft, &graph, &setting(4), false).unwrap().levels.len(), 1);
     let error = search(&net.graph, &[net.value], &Options::default(), &setting(4)).unwrap_err();
     assert_eq!(error.message, "nothing is computed again in a network that is not trained; add `const TRAIN`");
 }
