@@ -221,7 +221,7 @@ fn of_step(
 /// Fails for a card that no backend runs on. The compiler refuses such a card in a network.
 fn runs(label: &str, device: Device) -> Result<(), Failure> {
     match device {
-        Device::Known(card) if !card.runs() => Err(format!("`{label}`: {}", crate::options::too_old(card)).into()),
+        Device::Known(card) if !card.runs() => Err(format!("`{label}`: {}", crate::values::too_old(card)).into()),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Settings of a plan that differ from those in the source: `batch=64`.
 
-use super::{checkpoint as checkpoint_text, device, precision};
+use crate::values::{checkpoint as checkpoint_text, device, precision};
 use gpumem_core::Precision;
 use gpumem_core::cards::Card;
 use gpumem_core::report::Device;

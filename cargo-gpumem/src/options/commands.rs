@@ -1,6 +1,7 @@
 //! The options of commands about one network or none. Those of `fit`, `import` and `export` are in the parent.
 
-use super::{Build, Device, Plain, Settings, device, size};
+use super::{Build, Device, Plain, Settings};
+use crate::values::{device, size};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 

@@ -35,6 +35,8 @@ mod show;
 mod text;
 #[path = "../../../cargo-gpumem/src/together.rs"]
 mod together;
+#[path = "../../../cargo-gpumem/src/values.rs"]
+mod values;
 
 use built::{Built, networks};
 use clap::Parser as _;
