@@ -5,7 +5,7 @@ use crate::built::Built;
 use crate::network::{LeftOut, Network, has_instance};
 use crate::options::Fit;
 use crate::output::warn;
-use crate::plan::{PlannedProgram, steps};
+use crate::plan::{Alternative, PlannedProgram, steps};
 use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
@@ -42,6 +42,8 @@ pub struct Answer {
     pub longest_cache: Option<u64>,
     /// A change with which less is recomputed. `None` if there is none, or nothing is recomputed by choice.
     pub cheaper: Option<Cheaper>,
+    /// Changes with which it fits. Empty if it fits, and for a card that nobody named.
+    pub alternatives: Vec<Alternative>,
 }
 
 impl Answer {
@@ -129,7 +131,7 @@ fn of_network(
             let most =
                 (largest && !devices.is_empty()).then(|| step.at_largest(cards, &devices, headroom)).transpose()?;
             for device in devices {
-                answers.push(answer(most.as_ref().unwrap_or(step), device, cards, headroom)?);
+                answers.push(answer(most.as_ref().unwrap_or(step), device, (cards, true), headroom)?);
             }
             let is_covered =
                 together.iter().any(|together| !together.cards.is_empty() && asks_about(together, network, step));
@@ -145,7 +147,8 @@ fn of_network(
         };
         for device in asked {
             let most = largest.then(|| step.at_largest(&device.aim(), &[*device], headroom)).transpose()?;
-            answers.push(answer(most.as_ref().unwrap_or(step), *device, &device.aim(), headroom)?);
+            let aim = (&device.aim()[..], !arguments.all);
+            answers.push(answer(most.as_ref().unwrap_or(step), *device, aim, headroom)?);
         }
     }
     Ok(without)
@@ -173,13 +176,22 @@ pub fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
 }
 
-/// Returns the answer for a step on a device, planned for the target cards `aim`.
-fn answer(step: &PlannedProgram, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
+/// Returns the answer for a step on a device, planned for the target cards `aim`. Has alternatives if `is_named`: they take long to plan.
+fn answer(
+    step: &PlannedProgram,
+    device: Device,
+    (aim, is_named): (&[&'static Card], bool),
+    headroom: u64,
+) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.within(aim, device, headroom)?;
     let total = step.total(budget, device);
     let longest_cache = step.longest_cache(aim, step.room(device, headroom));
     let cheaper = step.cheaper_within(aim, device, headroom)?;
-    Ok(Answer { cheaper, ..of_step(step, device, (total, headroom), (largest_batch, longest_cache))? })
+    let mut answer = Answer { cheaper, ..of_step(step, device, (total, headroom), (largest_batch, longest_cache))? };
+    if is_named && answer.left().is_err() {
+        answer.alternatives = step.alternatives_within(aim, device, headroom);
+    }
+    Ok(answer)
 }
 
 /// Returns the answer for a step on a device, planned as the compiler did for the cards of the network.
@@ -215,6 +227,7 @@ fn of_step(
         largest_batch: Some(largest_batch),
         longest_cache,
         cheaper: None,
+        alternatives: Vec::new(),
     })
 }
 
@@ -276,6 +289,7 @@ fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Re
             largest_batch: None,
             longest_cache: None,
             cheaper: None,
+            alternatives: Vec::new(),
         });
     }
     Ok(answers)

@@ -6,8 +6,10 @@ use crate::options::Settings;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::budget::{Budget, Line};
+use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::report::{Cheaper, Device, NotPlanned, Planned, Written};
 use gpumem_core::train::{Ranks, Shard, not_split_over_ranks};
+use gpumem_core::{Half, Precision};
 use std::borrow::Cow;
 
 /// One of a network's programs, with its settings.
@@ -22,6 +24,14 @@ pub struct PlannedProgram {
     pub file: String,
     pub line: u64,
     pub plan: Planned,
+}
+
+/// A change with which a program fits on a device that is too small for it.
+pub struct Alternative {
+    /// The change, as it is written in `TRAIN` or in `forward`, with its price.
+    pub change: String,
+    /// Bytes that the device then needs.
+    pub total: u64,
 }
 
 /// Returns the programs of a network that its constants ask for.
@@ -187,6 +197,37 @@ impl PlannedProgram {
     /// Returns a change with which less is recomputed: see [`Planned::cheaper_as_written`].
     pub fn cheaper_as_written(&self) -> Result<Option<Cheaper>, Failure> {
         self.named(self.plan.cheaper_as_written())
+    }
+
+    /// Returns changes with which the program fits on a device, each with the bytes of [`PlannedProgram::total`]. The cheapest come first.
+    ///
+    /// They are those of a refusal: other programs of a step, and other number formats for one in f32.
+    pub fn alternatives_within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Vec<Alternative> {
+        let beside = device.reserve().saturating_add(device.communication(self.plan.ranks()));
+        let remedies = self.plan.alternatives_within(aim, device, headroom).unwrap_or_default();
+        let found = remedies.iter().map(|remedy| Alternative {
+            change: remedy.text().as_str().into(),
+            total: remedy.arena.saturating_add(beside),
+        });
+        let mut found: Vec<Alternative> = found.collect();
+        if found.len() < Remedies::MOST && self.plan.precision == Precision::F32 {
+            let mixed = Some(Precision::Mixed(Half::Bf16)).filter(|_| self.plan.training);
+            let tried = mixed.into_iter().chain([Precision::Bf16]);
+            found.extend(tried.filter_map(|it| self.in_precision(it, (aim, device, headroom))).next());
+        }
+        found
+    }
+
+    /// Returns another precision as a change, if the program fits on a device then.
+    fn in_precision(
+        &self,
+        precision: Precision,
+        (aim, device, headroom): (&[&'static Card], Device, u64),
+    ) -> Option<Alternative> {
+        let other = self.plan.in_precision(precision).ok()?;
+        let total = self.total(other.within(aim, device, headroom).ok()?.0, device);
+        let change = format!("precision: {}", precision.name());
+        (total.saturating_add(headroom) <= device.usable()).then_some(Alternative { change, total })
     }
 
     /// Returns the longest cache that fits: see [`Planned::longest_cache`].

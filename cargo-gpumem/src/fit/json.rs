@@ -38,6 +38,7 @@ pub fn answer(answer: &Answer) -> Value {
         "max_batch": answer.largest_batch,
         "max_cache": answer.longest_cache,
         "cheaper": answer.cheaper.map(cheaper),
+        "alternatives": answer.alternatives.iter().map(|it| json!({ "change": it.change, "total": it.total })).collect::<Vec<_>>(),
     })
 }
 

@@ -90,6 +90,7 @@ mod tests {
             largest_batch: Some(70),
             longest_cache: None,
             cheaper: None,
+            alternatives: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Answers};
 use crate::network::LeftOut;
+use crate::plan::Alternative;
 use crate::text::{bytes, name, table};
 use gpumem_core::report::{Cheaper, Device};
 
@@ -58,7 +59,7 @@ fn without_answer(left_out: &[LeftOut]) -> String {
     format!("\n{}{advice}", table(&rows, &[]))
 }
 
-/// Returns notes on memory that the figure of a card does not include, once for each card, and on changes with which less is recomputed.
+/// Returns notes: memory that the figure of a card does not include, once for each card, and changes with which a step is cheaper or fits.
 fn notes(answers: &[Answer]) -> String {
     let mut notes = String::new();
     for answer in answers {
@@ -77,6 +78,11 @@ fn notes(answers: &[Answer]) -> String {
             let (label, on, with) = (&answer.label, name(answer.device), with.text());
             let now = now.div_ceil(10);
             notes += &format!("{label} on {on}: +{now} % time by recomputation; cheaper with {}\n", with.as_str());
+        }
+    }
+    for answer in answers {
+        for Alternative { change, total } in &answer.alternatives {
+            notes += &format!("{} fits on {} with {change}: {}\n", answer.label, name(answer.device), bytes(*total));
         }
     }
     if notes.is_empty() { notes } else { format!("\n{notes}") }

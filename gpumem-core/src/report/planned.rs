@@ -257,9 +257,13 @@ impl Planned {
     /// # Errors
     /// See [`NotPlanned`].
     pub fn at(&self, batch: u64) -> Result<Planned, NotPlanned> {
+        self.with(batch, self.precision)
+    }
+
+    fn with(&self, batch: u64, precision: Precision) -> Result<Planned, NotPlanned> {
         let written = Written {
             batch: Some(batch),
-            precision: self.precision,
+            precision,
             headroom: self.headroom,
             convolution_workspace: self.convolution_workspace,
             cards: self.cards.clone(),
@@ -431,6 +435,35 @@ impl Planned {
         }
         let with = Remedy { chunks: step.chunks, more: step.more, ..Remedy::as_written(arena) };
         Ok(Some(Cheaper { with, now: now.time() }))
+    }
+
+    /// Returns changes with which the training step fits on a device, each planned for the target cards `aim`: see [`Blueprint::remedies`].
+    ///
+    /// Empty if the step fits, and for a forward pass. A quantized base of `lora` is not tried.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn alternatives_within(
+        &self,
+        aim: &[&'static Card],
+        device: Device,
+        headroom: u64,
+    ) -> Result<Vec<Remedy>, NotPlanned> {
+        if !self.training {
+            return Ok(Vec::new());
+        }
+        let room = if aim.is_empty() { device.room(headroom, self.ranks()) } else { room(aim, headroom, self.ranks()) };
+        let sizes = self.sizes(aim);
+        let program = self.program_within(&sizes, room)?;
+        Ok(self.blueprint.remedies(&program, &sizes, room, &[]).planned.into_iter().flatten().collect())
+    }
+
+    /// Returns the program in another precision.
+    ///
+    /// # Errors
+    /// See [`NotPlanned`].
+    pub fn in_precision(&self, precision: Precision) -> Result<Planned, NotPlanned> {
+        self.with(self.batch, precision)
     }
 
     /// Returns the arena bytes that any step with these parameters and saved tensors needs.
