@@ -97,7 +97,8 @@ fn one(card: &Card) -> String {
     lines.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
 }
 
-fn as_json(cards: &[&Card]) -> serde_json::Value {
+/// Returns cards, in bytes.
+pub fn as_json(cards: &[&Card]) -> serde_json::Value {
     let card = |card: &&Card| {
         json!({
             "slug": card.slug,

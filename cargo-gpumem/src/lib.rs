@@ -1,4 +1,5 @@
 //! The command `cargo gpumem`: it shows which cards the networks of a crate fit, with which batch, and how a change affects memory.
+//! [`Request`] asks it about a model in a file, for programs that are no command line.
 //!
 //! It builds the crate and reads the records that every network leaves in its object files. Then it plans the networks itself, with the functions
 //! that the compiler evaluates, at any batch, precision and card.
@@ -26,6 +27,7 @@ mod output;
 mod outputs;
 mod packages;
 mod plan;
+mod request;
 mod show;
 mod terminal;
 mod text;
@@ -34,6 +36,8 @@ mod together;
 mod values;
 #[cfg(feature = "watch")]
 mod watch;
+
+pub use request::{Refused, Report, Request, bytes, cards};
 
 use clap::Parser;
 use options::{Cargo, Command};

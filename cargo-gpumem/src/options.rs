@@ -5,7 +5,7 @@ mod commands;
 mod timeline;
 
 pub use change::Change;
-use crate::values::{batch, checkpoint, device, precision, shard, size};
+use crate::values::{Batch, batch, checkpoint, device, precision, shard, size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "watch")]
 pub use commands::Watch;
@@ -134,14 +134,6 @@ pub struct Settings {
     pub shard: Option<Shard>,
 }
 
-/// The samples in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batch {
-    Samples(u64),
-    /// The most that fit the cards that are asked about.
-    Largest,
-}
-
 impl Settings {
     /// Returns the number of samples. `None` if there is none, or the largest is asked for.
     pub fn samples(&self) -> Option<u64> {
@@ -187,6 +179,9 @@ pub struct FileOptions {
     /// PyTorch's kernels of attention: fused ones, or products and a softmax as on older cards
     #[arg(long, value_enum, default_value = "fused", value_name = "A")]
     pub attention: Kernels,
+    /// The name of the file in answers. `None` for its path.
+    #[arg(skip)]
+    pub name: Option<String>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -1,13 +1,20 @@
 //! Values of options, read from texts.
 
-use crate::options::Batch;
-use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
 use gpumem_core::message::Message;
 use gpumem_core::report::Device;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::Shard;
+use gpumem_core::{Half, Precision};
 use gpumem_language::source::Overrides;
+
+/// The samples in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    Samples(u64),
+    /// The most that fit the cards that are asked about.
+    Largest,
+}
 
 /// The most cards that a message names.
 const MOST_NAMED: usize = 8;
@@ -90,17 +97,36 @@ pub fn shard(text: &str) -> Result<Shard, String> {
     found.ok_or_else(|| "write None, Optimizer, Gradients or Parameters".into())
 }
 
-/// Reads a precision: as in `TRAIN`, in any case.
+/// Other names of precisions: those of PyTorch and of its trainers.
+const PRECISIONS: [(&str, Precision); 8] = [
+    ("float32", Precision::F32),
+    ("fp32", Precision::F32),
+    ("bfloat16", Precision::Bf16),
+    ("float16", Precision::F16),
+    ("fp16", Precision::F16),
+    ("bf16mixed", Precision::Mixed(Half::Bf16)),
+    ("16mixed", Precision::Mixed(Half::F16)),
+    ("f16mixed", Precision::Mixed(Half::F16)),
+];
+
+/// Reads a precision: as in `TRAIN`, in any case, or by another name, such as `bf16-mixed`.
 pub fn precision(text: &str) -> Result<Precision, String> {
     let plain = |text: &str| text.to_lowercase().replace(['(', ')', '-', '_', ' '], "");
-    let found = Precision::ALL.into_iter().find(|precision| plain(precision.name()) == plain(text));
-    found.ok_or_else(|| "write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)".into())
+    let wanted = plain(text);
+    let own = Precision::ALL.into_iter().find(|precision| plain(precision.name()) == wanted);
+    let found = own.or_else(|| PRECISIONS.into_iter().find_map(|(name, it)| (name == wanted).then_some(it)));
+    found.ok_or_else(|| {
+        let names: Vec<String> = Precision::ALL.iter().map(|it| plain(it.name())).collect();
+        let all: Vec<&str> = names.iter().map(String::as_str).chain(PRECISIONS.map(|(name, _)| name)).collect();
+        let meant = nearest(&wanted, &all).and_then(|near| precision(near).ok());
+        let meant = meant.map(|near| format!("did you mean {}? ", near.name())).unwrap_or_default();
+        format!("{meant}write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpumem_core::Half;
 
     #[test]
     fn cards_are_named_or_sizes() {
@@ -148,7 +174,13 @@ mod tests {
             assert_eq!(precision(wanted.name()), Ok(wanted));
         }
         assert_eq!(precision("mixed-bf16"), Ok(Precision::Mixed(Half::Bf16)));
-        assert!(precision("fp8").is_err());
+        for (name, wanted) in PRECISIONS {
+            assert_eq!(precision(name), Ok(wanted));
+        }
+        assert_eq!(precision("bf16-mixed"), precision("mixed-bf16"));
+        let all = "write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)";
+        assert_eq!(precision("bf61"), Err(format!("did you mean Bf16? {all}")));
+        assert_eq!(precision("int4"), Err(all.into()));
     }
 
     #[test]

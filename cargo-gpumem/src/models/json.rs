@@ -1,12 +1,14 @@
 //! Answers for models in files as JSON: the keys of networks in crates, and those of the file.
 
-use super::{AtLeast, Missing, Model, PyTorch};
-use crate::answer::{Answer, Answers};
+use super::{AtLeast, Found, Missing, Model, PyTorch};
+use crate::answer::Answer;
 use crate::fit::json::{VERSION, answer, left_out};
+use gpumem_core::memory::budget::{Budget, Line};
 use serde_json::{Value, json};
 
 /// Returns all answers, in bytes. Each has the keys of its file too.
-pub fn as_json(models: &[Model], found: &Answers) -> Value {
+pub fn as_json(found: &Found) -> Value {
+    let Found { models, answers, .. } = found;
     let row = |it: &Answer| {
         let mut row = answer(it);
         let model = models.iter().find(|model| model.file == it.file);
@@ -19,8 +21,8 @@ pub fn as_json(models: &[Model], found: &Answers) -> Value {
     };
     json!({
         "version": VERSION,
-        "fits": found.answers.iter().map(row).collect::<Vec<_>>(),
-        "left_out": found.left_out.iter().map(left_out).collect::<Vec<_>>(),
+        "fits": answers.answers.iter().map(row).collect::<Vec<_>>(),
+        "left_out": answers.left_out.iter().chain(&found.left_out).map(left_out).collect::<Vec<_>>(),
         "unreadable": 0,
         "files": models.iter().map(of_model).collect::<Vec<_>>(),
     })
@@ -42,6 +44,7 @@ fn of_model(model: &Model) -> Value {
         "expressible": model.missing.is_empty(),
         "not_expressible": list(&model.missing),
         "at_least": model.at_least.as_ref().map(at_least),
+        "budget": model.budget.as_ref().map(budget),
         "differences": list(&model.notes),
         "pytorch": match &model.pytorch {
             Ok(pytorch) => of_pytorch(model, pytorch),
@@ -56,6 +59,13 @@ fn at_least(at_least: &AtLeast) -> Value {
         json!({ "card": crate::text::slug(device), "total": total, "fits": if is_above { json!(false) } else { Value::Null } })
     });
     json!({ "arena": at_least.arena, "cards": on.collect::<Vec<_>>() })
+}
+
+/// Returns the parts of the arena on the first card, and their sum, in bytes. What a card takes besides the arena is in its own entry.
+fn budget(budget: &Budget) -> Value {
+    let beside = [Line::Reserve, Line::Communication, Line::Total];
+    let lines = budget.shown().filter(|line| !beside.contains(line));
+    Value::Object(lines.map(|line| (line.name().to_string(), json!(budget[line]))).collect())
 }
 
 fn of_pytorch(model: &Model, pytorch: &PyTorch) -> Value {

@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod bounds;
-mod json;
+pub mod json;
 pub mod pytorch;
 pub mod read;
 pub mod table;
@@ -11,10 +11,11 @@ use crate::Failure;
 use crate::answer::{Answers, all_cards, answers, asked};
 use crate::built::{Built, label};
 use crate::network::{LeftOut, Network};
-use crate::options::{Batch, Fit, Format, Settings, is_source};
+use crate::options::{Fit, Format, Settings, is_source};
 use crate::output::print;
 use crate::plan::{PlannedProgram, steps};
 use crate::text::bytes;
+use crate::values::Batch;
 use crate::{files, fit};
 use gpumem_core::Precision;
 use gpumem_core::memory::budget::Budget;
@@ -57,8 +58,46 @@ pub struct Model {
     pub pytorch: Result<PyTorch, String>,
 }
 
-/// Compares the networks in files with cards: those of the command line, or all.
+/// Models in files, with the answers for their networks and for those of sources.
+pub struct Found {
+    pub models: Vec<Model>,
+    pub answers: Answers,
+    /// Models that are no networks, since the language does not have all of their operations.
+    pub left_out: Vec<LeftOut>,
+    /// True if no card is named, so that a network need not fit each of them.
+    pub is_about_all: bool,
+}
+
+impl Found {
+    /// True if a network does not fit a card.
+    pub fn refuses(&self) -> bool {
+        self.answers.answers.iter().any(|answer| answer.left().is_err())
+    }
+
+    /// Returns the answers and everything that has none.
+    fn into_answers(self) -> Answers {
+        let Answers { answers, mut left_out } = self.answers;
+        left_out.extend(self.left_out);
+        Answers { answers, left_out }
+    }
+}
+
+/// Compares the networks in files with cards, and prints the answers.
 pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> {
+    let found = found(arguments, overrides)?;
+    let code = if found.left_out.is_empty() { u8::from(found.refuses() && !found.is_about_all) } else { 2 };
+    print(&match arguments.format {
+        Format::Table => table::text(&found),
+        Format::Json => format!("{:#}\n", json::as_json(&found)),
+        Format::Github => fit::github::annotations(&found.into_answers()),
+        Format::Junit => fit::junit::report(&found.into_answers())?,
+        Format::Markdown => fit::markdown::matrix(&found.into_answers()),
+    })?;
+    Ok(ExitCode::from(code))
+}
+
+/// Compares the networks in files with cards: those that are asked about, or all.
+pub fn found(arguments: &Fit, overrides: &Overrides) -> Result<Found, Failure> {
     let devices = asked(arguments).unwrap_or_else(all_cards);
     let (sources, files): (Vec<String>, Vec<String>) =
         arguments.networks.iter().cloned().partition(|file| is_source(file));
@@ -80,32 +119,16 @@ pub fn run(arguments: &Fit, overrides: &Overrides) -> Result<ExitCode, Failure> 
     for (&index, steps) in &mut planned {
         steps.iter_mut().for_each(|step| step.label.clone_from(&built.networks[index].label));
     }
-    let left_out: Vec<LeftOut> = models.iter().filter_map(Model::left_out).collect();
+    let left_out = models.iter().filter_map(Model::left_out).collect();
     let names_cards =
         built.networks.iter().any(|network| network.train.iter().chain(&network.infer).any(|it| !it.cards.is_empty()));
-    let arguments = Fit {
-        networks: Vec::new(),
-        all: arguments.all || arguments.cards.is_empty() && !names_cards,
-        ..arguments.clone()
-    };
-    let mut found = match built.networks.is_empty() {
+    let is_about_all = arguments.all || arguments.cards.is_empty() && !names_cards;
+    let arguments = Fit { networks: Vec::new(), all: is_about_all, ..arguments.clone() };
+    let answers = match built.networks.is_empty() {
         true => Answers { answers: Vec::new(), left_out: built.left_out },
         false => answers(built, planned, &arguments)?,
     };
-    // A table lists the operations of these models.
-    if arguments.format != Format::Table {
-        found.left_out.extend(left_out);
-    }
-    print(&match arguments.format {
-        Format::Table => table::text(&models, &found),
-        Format::Json => format!("{:#}\n", json::as_json(&models, &found)),
-        Format::Github => fit::github::annotations(&found),
-        Format::Junit => fit::junit::report(&found)?,
-        Format::Markdown => fit::markdown::matrix(&found),
-    })?;
-    let refused = found.answers.iter().any(|answer| answer.left().is_err());
-    let has_no_answer = models.iter().any(|model| !model.missing.is_empty());
-    Ok(ExitCode::from(if has_no_answer { 2 } else { u8::from(refused && !arguments.all) }))
+    Ok(Found { models, answers, left_out, is_about_all })
 }
 
 /// The network that a model is, with its programs.
@@ -119,10 +142,11 @@ fn model(
     devices: &[Device],
 ) -> Result<(Model, Option<Planned>), Failure> {
     let path = Path::new(file);
+    let file = arguments.file.name.as_deref().unwrap_or(file);
     let samples = arguments.settings.samples().unwrap_or(USUAL_BATCH);
     let optimizer = arguments.file.optimizer.clone().unwrap_or_else(|| USUAL_OPTIMIZER.into());
     let options = tree::Options {
-        name: path.file_name().and_then(|name| name.to_str()).unwrap_or(file).to_string(),
+        name: Path::new(file).file_name().and_then(|name| name.to_str()).unwrap_or(file).to_string(),
         batch: samples,
         optimizer: USUAL_OPTIMIZER.into(),
         loss: None,

@@ -52,7 +52,7 @@ impl<'m> Prediction<'m> {
             Some(other) => {
                 let mixed = other.name();
                 return Err(format!(
-                    "weights in {mixed} are not predicted; `--precision \"Mixed({mixed})\"` is PyTorch's autocast"
+                    "weights in {mixed} are not predicted; the precision Mixed({mixed}) is PyTorch's autocast"
                 ));
             }
         };

@@ -1,8 +1,7 @@
 //! Answers for models in files as tables for people.
 
 use super::read::Missing;
-use super::{AtLeast, Model};
-use crate::answer::Answers;
+use super::{AtLeast, Found, Model};
 use crate::fit;
 use crate::text::{bytes, count, name, table};
 use gpumem_core::memory::budget::{Budget, Line};
@@ -12,9 +11,11 @@ use gpumem_import::torch::{self, Purpose};
 const MOST_MISSING: usize = 20;
 
 /// Returns for each model what it needs in PyTorch and in gpumem, and for all networks the cards that they fit.
-pub fn text(models: &[Model], found: &Answers) -> String {
-    let parts = models.iter().map(of_model);
-    let fits = (!found.answers.is_empty()).then(|| fit::table::text(found));
+///
+/// A model without an answer is not listed a second time: its operations are.
+pub fn text(found: &Found) -> String {
+    let parts = found.models.iter().map(of_model);
+    let fits = (!found.answers.answers.is_empty()).then(|| fit::table::text(&found.answers));
     parts.chain(fits).collect::<Vec<_>>().join("\n")
 }
 
@@ -55,7 +56,7 @@ pub fn missing(all: &[Missing], operations: usize) -> String {
     }
     let more = all.len().saturating_sub(MOST_MISSING);
     if more > 0 {
-        text += &format!("  and {more} further kinds: `--format json` lists them\n");
+        text += &format!("  and {more} further kinds: the answer as JSON lists them\n");
     }
     text
 }

@@ -1,0 +1,55 @@
+//! Requests of other programs: models in files, with settings as texts.
+
+use cargo_gpumem::Request;
+use serde_json::Value;
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpumem-import/tests/models");
+
+fn request() -> Request {
+    Request { file: format!("{MODELS}/vae_784.pt2"), ..Request::default() }
+}
+
+fn refused(request: Request) -> String {
+    request.answer().unwrap_err().to_string()
+}
+
+fn text(value: &str) -> Option<String> {
+    Some(value.into())
+}
+
+#[test]
+fn an_answer_has_the_keys_of_the_command_and_another_name() {
+    let cards = vec!["t4".to_string(), "16MiB".into()];
+    let report = Request { name: text("Vae"), cards, batch: text("8"), ..request() }.answer().unwrap();
+    let json: Value = serde_json::from_str(&report.json).unwrap();
+    assert!(json["files"][0]["file"] == "Vae" && json["fits"][0]["batch"] == 8, "{json}");
+    assert!(json["fits"][0]["fits"] == true && json["fits"][1]["fits"] == false, "{json}");
+    assert!(report.table.starts_with("Vae: Vae (torch.export"), "{}", report.table);
+}
+
+#[test]
+fn a_wrong_value_is_named_with_what_was_meant() {
+    let cards = vec!["rtx3061".to_string()];
+    let said = refused(Request { cards, card_list: text("`gpumem.cards()`"), ..request() });
+    assert_eq!(said, "cards: did you mean rtx3060? `gpumem.cards()` lists them");
+    let said = refused(Request { optimizer: text("adamv"), ..request() });
+    assert!(said.starts_with("optimizer: no optimizer is called adamv; did you mean Adam"), "{said}");
+    let said = refused(Request { precision: text("bf61"), ..request() });
+    assert!(said.starts_with("precision: did you mean Bf16? "), "{said}");
+    assert_eq!(Request::default().check(), Ok(()));
+    assert!(Request { batch: text("-1"), ..Request::default() }.check().is_err());
+    assert!(refused(Request { batch: text("0"), ..request() }).starts_with("batch: write a number of samples"));
+    assert_eq!(
+        refused(Request { pytorch_update: text("forloop"), ..request() }),
+        "pytorch_update: did you mean for-loop? write foreach, for-loop, fused"
+    );
+    assert!(refused(Request { headroom: text("lots"), ..request() }).starts_with("headroom: "));
+    assert!(refused(Request { checkpoint: text("all"), ..request() }).starts_with("checkpoint: write None"));
+}
+
+#[test]
+fn a_file_that_is_no_model_is_refused() {
+    let said = refused(Request { file: "net.pt".into(), ..request() });
+    assert_eq!(said, "model: `net.pt` is no file of `torch.export.save` (.pt2) or of ONNX (.onnx)");
+    assert_eq!(refused(Request { file: "none.pt2".into(), ..request() }), "model: there is no file none.pt2");
+}
