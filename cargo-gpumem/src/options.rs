@@ -4,14 +4,13 @@ mod change;
 mod commands;
 mod timeline;
 
-pub use change::Change;
 use crate::values::{Batch, batch, checkpoint, device, precision, shard, size};
+pub use change::Change;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "watch")]
 pub use commands::Watch;
 pub use commands::{Advise, Comparison, Diff, Explain, New, Show, Sort};
 use gpumem_core::Precision;
-use gpumem_core::cards::Card;
 pub use gpumem_core::report::Device;
 use gpumem_core::train::{Ranks, Shard};
 use gpumem_language::source::Overrides;

@@ -83,7 +83,8 @@ fn networks_that_people_train() {
         "| network, batch | weights | optimizer | batch_io | activations | a step on an RTX 3060 | a forward pass |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
-    text += &[row::<ResNet50<1>>(32), row::<Vgg16<1>>(32), row::<UNet<1>>(4), row::<Gpt2<1>>(4), row::<Gpt2Xl<1>>(1)].concat();
+    text += &[row::<ResNet50<1>>(32), row::<Vgg16<1>>(32), row::<UNet<1>>(4), row::<Gpt2<1>>(4), row::<Gpt2Xl<1>>(1)]
+        .concat();
     pages::check(PAGE, "networks", &text);
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Timeline {
-    /// Name of the network, or a file that is read without a build: `src/net.rs`, or `src/net.rs:Net` for one of several, or `model.pt2`
+    /// Name of the network, or a file that is read without a build: `src/net.rs`, or `src/net.rs::Net` for one of several, or `model.pt2`
     #[arg(value_name = "NETWORK")]
     pub network: Option<String>,
     /// The file to write, instead of NETWORK-timeline.html. Its ending is the format; `-` is standard output

@@ -3,8 +3,9 @@
 use super::step::PlacedStep;
 use crate::Failure;
 use crate::network::Network;
-use crate::options::{Batch, Change, Settings};
+use crate::options::{Change, Settings};
 use crate::plan::step;
+use crate::values::Batch;
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Blueprint, Steps, Term, unchunkable};

@@ -11,8 +11,7 @@ mod step;
 mod svg;
 
 use crate::Failure;
-use crate::artefacts::networks_of;
-use crate::built::{Built, chosen, only, single};
+use crate::chosen;
 use crate::files;
 use crate::models::pytorch::Prediction;
 use crate::models::read::{self, USUAL_OPTIMIZER};
@@ -72,35 +71,10 @@ fn plain(name: &str) -> String {
 
 /// Returns the network of the command line. For a model of PyTorch, returns the prediction of its memory there too.
 fn network(arguments: &Timeline) -> Result<(Network, Option<Rc<Report>>), Failure> {
-    let named = arguments.network.as_deref().unwrap_or_default();
-    // One of several networks in a file is named after it.
-    if let Some((file, name)) = named.rsplit_once(':').filter(|(file, _)| is_source(file)) {
-        return Ok((in_file(file, Some(name))?, None));
-    }
-    if is_source(named) {
-        return Ok((in_file(named, None)?, None));
-    }
-    if is_file(named) {
-        return of_model(named, arguments);
-    }
-    let built: Built = chosen(networks_of(&arguments.build, Path::new("."), None)?, arguments.network.as_slice())?;
-    let network = if arguments.network.is_some() { single(&built.networks)? } else { only(&built)? };
-    Ok((network.clone(), None))
-}
-
-/// Returns the network of this name in a source file, or the only one.
-fn in_file(file: &str, name: Option<&str>) -> Result<Network, Failure> {
-    let built = files::networks(&[file.to_string()], &Overrides::default())?;
-    if let Some(name) = name {
-        return Ok(single(&chosen(built, &[name.to_string()])?.networks)?.clone());
-    }
-    match built.networks.as_slice() {
-        [network] => Ok(network.clone()),
-        all => {
-            let names: Vec<&str> = all.iter().map(|network| network.name.as_str()).collect();
-            let (first, all) = (names.first().unwrap_or(&""), names.join(", "));
-            Err(format!("{file} has several networks: {all}; name one, as `{file}:{first}`").into())
-        }
+    let name = arguments.network.as_deref();
+    match name.filter(|name| is_file(name) && !is_source(name)) {
+        Some(model) => of_model(model, arguments),
+        None => Ok((chosen::network(name, &arguments.build)?, None)),
     }
 }
 

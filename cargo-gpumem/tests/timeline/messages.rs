@@ -61,12 +61,12 @@ fn a_network_of_a_file_is_chosen() {
     let folder = sources();
     let two = format!("{}\n{}", super::NETWORKS[0].1, super::NETWORKS[3].1);
     std::fs::write(folder.path().join("two.rs"), two).unwrap();
-    assert_eq!(super::json(folder.path(), &["two.rs:Writer"])["network"], "Writer");
+    assert_eq!(super::json(folder.path(), &["two.rs::Writer"])["network"], "Writer");
     assert_eq!(
         failure(folder.path(), &["two.rs"]),
-        "error: two.rs has several networks: Plain, Writer; name one, as `two.rs:Plain`\n"
+        "error: two.rs has several networks: Plain, Writer; name one, as `two.rs::Plain`\n"
     );
-    let message = failure(folder.path(), &["two.rs:writer"]);
+    let message = failure(folder.path(), &["two.rs::writer"]);
     assert_eq!(message, "error: no network is called `writer`; did you mean `Writer`?\n");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The picture's name, the network in the sources of the zoo, and its batch.
 const PICTURES: [(&str, &str, &str); 3] =
-    [("resnet50", "resnet.rs:ResNet50", "32"), ("gpt2", "gpt2.rs:Gpt2", "4"), ("unet", "unet.rs:UNet", "4")];
+    [("resnet50", "resnet.rs::ResNet50", "32"), ("gpt2", "gpt2.rs::Gpt2", "4"), ("unet", "unet.rs::UNet", "4")];
 
 #[test]
 fn the_pictures_of_the_guide_are_those_of_the_command() {
