@@ -1,6 +1,6 @@
 //! Requests of other programs: models in files, with settings as texts.
 
-use cargo_gpumem::Request;
+use cargo_gpumem::{Request, bytes, cards};
 use serde_json::Value;
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpumem-import/tests/models");
@@ -52,4 +52,35 @@ fn a_file_that_is_no_model_is_refused() {
     let said = refused(Request { file: "net.pt".into(), ..request() });
     assert_eq!(said, "model: `net.pt` is no file of `torch.export.save` (.pt2) or of ONNX (.onnx)");
     assert_eq!(refused(Request { file: "none.pt2".into(), ..request() }), "model: there is no file none.pt2");
+}
+
+#[test]
+fn a_card_that_is_too_small_has_changes_that_fit() {
+    let gpt2 = || Request { file: format!("{MODELS}/gpt2.pt2"), cards: vec!["rtx3060".into()], ..Request::default() };
+    let fits = |request: Request| {
+        let json: Value = serde_json::from_str(&request.answer().unwrap().json).unwrap();
+        json["fits"][0].clone()
+    };
+    let refused = fits(Request { batch: text("64"), ..gpt2() });
+    let alternatives = refused["alternatives"].as_array().unwrap();
+    assert!(refused["fits"] == false && !alternatives.is_empty(), "{refused}");
+    for alternative in alternatives {
+        assert!(alternative["total"].as_u64() <= refused["usable"].as_u64(), "{alternative}");
+    }
+    // A change does what it says.
+    let change = alternatives.iter().find(|it| it["change"].as_str().unwrap().starts_with("checkpoint: Auto")).unwrap();
+    let recomputed = fits(Request { batch: text("64"), checkpoint: text("auto"), ..gpt2() });
+    assert!(recomputed["fits"] == true && recomputed["total"] == change["total"], "{recomputed} {change}");
+    assert_eq!(recomputed["alternatives"], Value::Array(Vec::new()));
+    // All cards at once have none, since they would take long.
+    let of_all = Request { cards: Vec::new(), batch: text("4096"), file: format!("{MODELS}/vae_784.pt2"), ..gpt2() };
+    let json: Value = serde_json::from_str(&of_all.answer().unwrap().json).unwrap();
+    assert!(json["fits"].as_array().unwrap().iter().all(|it| it["alternatives"] == Value::Array(Vec::new())));
+}
+
+#[test]
+fn cards_and_sizes_are_those_of_the_command() {
+    let cards: Value = serde_json::from_str(&cards()).unwrap();
+    let t4 = cards["cards"].as_array().unwrap().iter().find(|card| card["slug"] == "t4").unwrap();
+    assert_eq!(bytes(t4["usable"].as_u64().unwrap()), "14.56 GiB");
 }

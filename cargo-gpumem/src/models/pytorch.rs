@@ -4,7 +4,7 @@ use crate::options::{Counting, FileOptions, Implementation, Kernels};
 use gpumem_core::report::Device;
 use gpumem_core::train::Ranks;
 use gpumem_core::{Half, Precision};
-use gpumem_import::model::Model;
+use gpumem_import::model::{Dtype, Model, StateKind};
 use gpumem_import::torch::{self, Algorithm, Attention, Autocast, Optimizer, Report, Request, Rules, Update};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -49,10 +49,14 @@ impl<'m> Prediction<'m> {
             None | Some(Precision::F32) => None,
             Some(Precision::Mixed(Half::Bf16)) => Some(Autocast::Bf16),
             Some(Precision::Mixed(Half::F16)) => Some(Autocast::F16),
+            // Its operations are exported in that format.
+            Some(Precision::Bf16) if has_weights_in(model, Dtype::Bf16) => None,
+            Some(Precision::F16) if has_weights_in(model, Dtype::F16) => None,
             Some(other) => {
-                let mixed = other.name();
+                let half = other.name();
+                let as_torch = if other == Precision::F16 { "half" } else { "bfloat16" };
                 return Err(format!(
-                    "weights in {mixed} are not predicted; the precision Mixed({mixed}) is PyTorch's autocast"
+                    "weights in {half} are predicted for a model that was exported so: `model.{as_torch}()`; the precision Mixed({half}) is autocast"
                 ));
             }
         };
@@ -104,6 +108,13 @@ impl<'m> Prediction<'m> {
         let largest_batch = torch::largest_batch(capacity, false, |batch| self.report(batch))?;
         Ok(OnDevice { device, fits, fits_expandable, largest_batch })
     }
+}
+
+/// True if all trained parameters of a model have this format.
+fn has_weights_in(model: &Model, format: Dtype) -> bool {
+    let trained = model.state.iter().filter(|state| state.kind == StateKind::Parameter { trains: true });
+    let mut formats = trained.map(|state| model.values[state.value].dtype).peekable();
+    formats.peek().is_some() && formats.all(|dtype| dtype == format)
 }
 
 /// Returns PyTorch's algorithm for an optimizer that is written as in `TRAIN`, or by its name.
