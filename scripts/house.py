@@ -250,7 +250,7 @@ CONTRIBUTING.md ARCHITECTURE.md SECURITY.md docs/design/glossary.md
 def count_door():
     yield "lines of README.md", lines("README.md"), 100
     yield "characters of the longest line of README.md", max(map(len, text("README.md").splitlines())), 130
-    yield "pages loose in docs/", sum(str(Path(path).parent) == "docs" for path in FILES), 1
+    yield "pages loose in docs/", sum(str(Path(path).parent) == "docs" for path in FILES), 2
     yield "missing files of " + ", ".join(Path(path).name for path in EXPECTED), sum(path not in FILES for path in EXPECTED), 0
     manifests = [path for path in FILES if re.fullmatch(r"([\w-]+/)?Cargo\.toml", path)]
     published = [path for path in manifests if "[package]" in text(path) and "publish = false" not in text(path)]

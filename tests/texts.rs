@@ -127,7 +127,7 @@ network! {
 }
 
 fn text() -> Text {
-    Text::read(include_str!("texts.rs")).unwrap()
+    Text::read(include_str!("texts.rs")).unwrap().in_file("tests/texts.rs")
 }
 
 /// Compares a network with what its text says.

@@ -61,7 +61,7 @@ fn a_card_that_is_too_small_has_changes_that_fit() {
         let json: Value = serde_json::from_str(&request.answer().unwrap().json).unwrap();
         json["fits"][0].clone()
     };
-    let refused = fits(Request { batch: text("64"), ..gpt2() });
+    let refused = fits(Request { batch: text("256"), ..gpt2() });
     let alternatives = refused["alternatives"].as_array().unwrap();
     assert!(refused["fits"] == false && !alternatives.is_empty(), "{refused}");
     for alternative in alternatives {
@@ -69,7 +69,7 @@ fn a_card_that_is_too_small_has_changes_that_fit() {
     }
     // A change does what it says.
     let change = alternatives.iter().find(|it| it["change"].as_str().unwrap().starts_with("checkpoint: Auto")).unwrap();
-    let recomputed = fits(Request { batch: text("64"), checkpoint: text("auto"), ..gpt2() });
+    let recomputed = fits(Request { batch: text("256"), checkpoint: text("auto"), ..gpt2() });
     assert!(recomputed["fits"] == true && recomputed["total"] == change["total"], "{recomputed} {change}");
     assert_eq!(recomputed["alternatives"], Value::Array(Vec::new()));
     // All cards at once have none, since they would take long.

@@ -435,7 +435,7 @@ mod tests {
                 let parameters = rest.split_once('(').unwrap().1.split_once(')').unwrap().0;
                 assert_eq!(found.len(), parameters.split(',').count(), "{file} {entry}");
                 let is_plain = |parameter: &&str| {
-                    ["IN_PLACE", "u32 row", "u32 step"].iter().any(|plain| parameter.contains(plain))
+                    ["IN_PLACE", "u32 row", "u32 start", "u32 step"].iter().any(|plain| parameter.contains(plain))
                 };
                 let last = parameters.split(',').filter(is_plain).count();
                 let pointers = parameters.split(',').filter(|parameter| parameter.contains('*')).count();

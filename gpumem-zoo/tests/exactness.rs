@@ -95,7 +95,7 @@ impl Process {
     }
 }
 
-/// What is known of the memory that a process takes besides its arena, relative to the rule.
+/// The memory that a process takes besides its arena, relative to the rule.
 struct Spread {
     /// Contexts, as shares of the rule's.
     context: [f64; 2],

@@ -98,7 +98,11 @@ fn check<N: Serve>(parameters: u64, operations: &Operations, output: &[u64]) {
 fn blueprint(name: &str) -> Vec<u8> {
     let folder = format!("{}/src", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let texts: Vec<Text> = files.map(|file| Text::read(&std::fs::read_to_string(file).unwrap()).unwrap()).collect();
+    let read = |file: std::path::PathBuf| {
+        let name = format!("gpumem-zoo/src/{}", file.file_name().unwrap().display());
+        Text::read(&std::fs::read_to_string(file).unwrap()).unwrap().in_file(&name)
+    };
+    let texts: Vec<Text> = files.map(read).collect();
     let mut all = Text::default();
     texts.iter().for_each(|text| all.add_blocks(text));
     let mut text = texts.into_iter().find(|text| text.names().iter().any(|own| own == name)).unwrap();

@@ -52,6 +52,8 @@ fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let steps = blueprint.training.as_mut().unwrap();
     (steps.checkpoint, steps.moments) = (checkpoint, MOMENTUM.moments());
+    // As a network is lowered whose batch is written.
+    steps.ordered_at = None;
     blueprint
 }
 

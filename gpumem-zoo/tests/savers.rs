@@ -29,6 +29,8 @@ fn blueprint<N: Network>(optimizer: Optimizer, checkpoint: Checkpoint) -> Bluepr
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let steps = blueprint.training.as_mut().unwrap();
     (steps.moments, steps.checkpoint) = (optimizer.moments(), checkpoint);
+    // As a network is lowered whose batch is written.
+    steps.ordered_at = None;
     blueprint
 }
 

@@ -152,6 +152,8 @@ impl Way {
         let mut blueprint = Blueprint::decode(self.blueprint).unwrap();
         let steps = blueprint.training.as_mut().unwrap();
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
+        // As a network is lowered whose batch is written.
+        steps.ordered_at = None;
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Sizes::new(1, PRECISION, workspaces);

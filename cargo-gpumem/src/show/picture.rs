@@ -59,7 +59,7 @@ fn cards(step: &PlannedProgram, budget: &Budget, terminal: Terminal) -> String {
             None => (format!("over by {}", bytes(total - has)), Colour::Red),
         };
         let verdict = format!("{} of {}, {verdict}", bytes(total), bytes(has));
-        let width = terminal.width.saturating_sub(BEFORE + verdict.chars().count() + 1).max(10);
+        let width = terminal.width.saturating_sub(BEFORE + verdict.chars().count() + 1).max(4);
         let bar = bar(total, has, width);
         let gap = " ".repeat(width - bar.chars().count());
         text += &format!("{:<25} {}{gap} {verdict}\n", name(device), paint(&bar, colour));

@@ -93,7 +93,7 @@ fn a_network_of_a_file_is_named_or_the_only_one() {
     let _alone = alone();
     assert!(shown(&["deep.rs::Small"], &[]).starts_with("Small: inference, batch 1, F32\n"));
     let message = failure(&["show", "deep.rs"]);
-    assert!(message.contains("name the network to show: there is Deep, Small"), "{message}");
+    assert!(message.contains("deep.rs has several networks: Deep, Small; name one, as `deep.rs::Deep`"), "{message}");
     assert!(failure(&["show", "deep.rs::Smal"]).contains("no network is called `Smal`; did you mean `Small`?"));
     assert!(failure(&["show", "none.rs"]).contains("cannot read none.rs: "));
     assert!(printed(&["show", "deep.rs::Small", "--top", "1"]).0.contains("alive at the peak"));

@@ -61,23 +61,23 @@ impl Drop for Running {
     }
 }
 
+/// Returns the files of a folder whose names end so.
+fn files_with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == ending)).collect()
+}
+
 /// Writes the records in the objects of a library to one file.
 fn records(folder: &Path, library: &Path) -> PathBuf {
     let objects = folder.join("objects");
     std::fs::create_dir(&objects).unwrap();
     run(Command::new("ar").current_dir(&objects).arg("x").arg(library));
-    let mut all = Vec::new();
-    for object in std::fs::read_dir(&objects).unwrap() {
-        let object = object.unwrap().path();
-        if object.extension().is_some_and(|end| end == "o") {
-            let section = object.with_extension("section");
-            run(Command::new("objcopy").args(["-O", "binary", "--only-section=.gpumem"]).arg(&object).arg(&section));
-            all.extend(std::fs::read(section).unwrap_or_default());
-        }
-    }
-    assert!(!all.is_empty(), "{} has no records", library.display());
-    let path = folder.join("records.bin");
-    std::fs::write(&path, all).unwrap();
+    // An object has a section for each record. The linker joins them, as it does in a program.
+    let objects = files_with_ending(&objects, "o");
+    let (joined, path) = (folder.join("joined.o"), folder.join("records.bin"));
+    run(Command::new("ld").args(["-r", "-o"]).arg(&joined).args(&objects));
+    run(Command::new("objcopy").args(["-O", "binary", "--only-section=.gpumem"]).arg(&joined).arg(&path));
+    assert!(path.metadata().unwrap().len() > 0, "{} has no records", library.display());
     path
 }
 

@@ -70,7 +70,7 @@ impl Sizes {
         Some(self.bytes(tensor)?.next_multiple_of(ALIGNMENT))
     }
 
-    /// Returns the bytes of the tensors inside a step that are live at each operation index, with the padding of each.
+    /// Returns the bytes of the tensors inside a step that are live at each operation index, with their padding.
     pub fn live(&self, program: &Program) -> Vec<u64> {
         let sizes = self.of_part(program.descent.parts());
         let transients = program.transients().map(|id| program.tensor(id)).map(|tensor| {

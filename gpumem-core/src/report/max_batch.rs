@@ -6,7 +6,7 @@ use crate::memory::tables::Tables;
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
 
-/// What is known of the arenas of one step, by batch.
+/// The arenas of one step by batch, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub struct ByBatch {
     /// The sizes that were asked for.
@@ -20,7 +20,7 @@ pub struct ByBatch {
 pub struct Arenas<'a> {
     tables: Tables<'a>,
     precision: Precision,
-    /// What was found for earlier questions.
+    /// The answers to earlier questions.
     pub known: ByBatch,
 }
 

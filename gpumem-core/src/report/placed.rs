@@ -10,7 +10,9 @@ use crate::memory::place::{Placed, place};
 use alloc::string::ToString as _;
 
 impl Planned {
-    /// Returns the program for the cards of the network with an offset for each tensor, and its budget with a reserve of 0.
+    /// Returns the program for the cards of the network with an offset for each tensor, and its budget.
+    ///
+    /// The budget has a reserve of 0.
     ///
     /// The packing is that of [`Planned::budget`] for these cards, so both budgets are equal.
     ///

@@ -301,7 +301,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_apply_ranks)
     __syncthreads();
     const float mean = found[0], squares = found[1];
     if (part == 0 && threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
-    const Rule how = rule(mean, inverse_root(squares / (float)ALL), weight, bias, c);
+    const Rule how = rule(mean, inverse_root(squares / (float)ALL_RANKS), weight, bias, c);
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) apply(place(i, c), how, x, residual, y);
 }
 

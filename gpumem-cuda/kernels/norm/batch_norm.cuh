@@ -18,9 +18,9 @@ constexpr Index COUNT = (Index)(BATCH * AREA);
 
 // Elements of a channel on all ranks that share its statistics.
 #ifdef RANKS
-constexpr u64 ALL = BATCH * AREA * (RANKS);
+constexpr u64 ALL_RANKS = BATCH * AREA * (RANKS);
 #else
-constexpr Index ALL = COUNT;
+constexpr Index ALL_RANKS = COUNT;
 #endif
 
 static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
@@ -69,12 +69,12 @@ static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
 // Stores mean and 1 / deviation of a channel for the backward pass, and updates the running statistics.
 static __device__ __forceinline__ void
 keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
-    const float all = (float)ALL;
+    const float all = (float)ALL_RANKS;
     saved[c] = mean;
     saved[CHANNELS + c] = inverse_root(squares / all);
     if (running_mean == nullptr) return;
     // A single element has no unbiased variance, so its biased one, 0, is used.
-    const float unbiased = squares / (ALL > 1 ? all - 1.0f : 1.0f);
+    const float unbiased = squares / (ALL_RANKS > 1 ? all - 1.0f : 1.0f);
     const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
     running_mean[c] = rest * running_mean[c] + momentum * mean;
     running_var[c] = rest * running_var[c] + momentum * unbiased;
@@ -175,7 +175,7 @@ static __device__ __forceinline__ void send_sums(Index c, float rstd, float sum,
 
 // Returns the means over the samples of all ranks, from the sums of all.
 static __device__ __forceinline__ Means means_of_ranks(Index c, float rstd, const float *sums) {
-    return {sums[c] / (float)ALL, sums[CHANNELS + c] / (float)ALL * rstd};
+    return {sums[c] / (float)ALL_RANKS, sums[CHANNELS + c] / (float)ALL_RANKS * rstd};
 }
 
 #endif

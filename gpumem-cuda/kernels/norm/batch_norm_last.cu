@@ -291,7 +291,7 @@ finish(const float (&found)[2][COLUMNS], const real *x, const Norm *weight, cons
     each_channel([&](Index c, u32 column) {
         const float mean = found[0][column], squares = found[1][column];
         if (blockIdx.y == 0) keep(c, mean, squares, saved, running_mean, running_var);
-        rules[column] = rule(mean, inverse_root(squares / (float)ALL), weight, bias, c);
+        rules[column] = rule(mean, inverse_root(squares / (float)ALL_RANKS), weight, bias, c);
     });
     apply_part(rules, x, residual, y);
 }

@@ -54,6 +54,8 @@ pub fn training_with<N: Network>(
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
+    // As a network is lowered whose batch is written.
+    blueprint.training.iter_mut().for_each(|steps| steps.ordered_at = None);
     change(&mut blueprint);
     let workspaces = Workspaces::of(&TargetCards::at(&[*card]), train.conv_workspace);
     let program = blueprint.training_for(&lower::Sizes::new(batch, precision, workspaces));

@@ -86,6 +86,8 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
         _ => Optimizer::AdamW(AdamW { lr: 1e-4, ..AdamW::DEFAULT }),
     };
     steps.moments = optimizer.moments();
+    // As a network is lowered whose batch is written.
+    steps.ordered_at = None;
     match way.kind {
         Kind::Recomputed(checkpoint) => steps.checkpoint = checkpoint,
         Kind::Leanest => steps.checkpoint = Checkpoint::Auto,
