@@ -27,7 +27,7 @@ pub(super) struct Guesses {
 const BATCHES: [u64; 6] = [256, 32, 4, 1, 8, 16];
 
 /// The batch at which orders and recomputation are searched if the batch is not a literal. The result is about as good at other batches.
-pub(super) const NOMINAL: u64 = 32;
+pub(crate) const NOMINAL: u64 = 32;
 
 impl Guesses {
     pub(super) fn new(readings: &Readings<'_>, programs: &Programs) -> Guesses {

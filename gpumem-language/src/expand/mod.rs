@@ -25,6 +25,7 @@ mod target_cards;
 mod training;
 mod types;
 
+pub(crate) use assumed_sizes::NOMINAL;
 pub(crate) use blueprint::blueprint;
 pub(crate) use budget_docs::documentation;
 pub(crate) use editor::links_of_blocks;

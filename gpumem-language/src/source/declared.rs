@@ -47,6 +47,7 @@ impl Text {
     /// There is no such network, it has mistakes, or a number of its settings is an expression that only a compiler can evaluate.
     pub fn declared(&self, name: Option<&str>, overrides: &Overrides) -> Result<Declared, Vec<Mistake>> {
         let (mut source, mut errors) = self.source(name)?;
+        let was_generic = source.declaration.batch.is_some();
         overrides.apply(&mut source);
         let resolved = resolve::resolve(&source, &mut errors);
         let mut readings = crate::read(&source, &resolved, &mut errors);
@@ -58,6 +59,11 @@ impl Text {
         let mut blueprint =
             blueprint.ok_or_else(|| vec![Mistake::at(declared.span(), format!("`{declared}` has no outputs"))])?;
         self.name_files(&mut blueprint.graph.lines);
+        // The compiler lowers a generic network once, whatever batch is given here.
+        if was_generic {
+            let parts = blueprint.parts.all.iter_mut().map(|part| &mut part.steps);
+            parts.chain(&mut blueprint.training).for_each(|steps| steps.ordered_at = Some(expand::NOMINAL));
+        }
         of_readings(&source, &readings, blueprint, overrides)
     }
 }
