@@ -27,7 +27,7 @@ pub struct Cost {
     pub total: u64,
     /// True if that, with the headroom, is at most what the card has.
     pub fits: bool,
-    /// The least milliseconds of the operations of a step, by the card's bandwidth and arithmetic: see [`roofline`](super::roofline).
+    /// The least milliseconds of the operations of a step, by the card's bandwidth and arithmetic: see [`roofline`](mod@super::roofline).
     pub ms: f64,
     /// The milliseconds of a step's copies over the bus, to host memory and to other ranks, at [`BUS_BYTES`] a second. They may overlap operations.
     pub bus_ms: f64,
