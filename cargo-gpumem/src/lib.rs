@@ -27,6 +27,8 @@ mod output;
 mod outputs;
 mod packages;
 mod plan;
+#[doc(hidden)]
+pub mod reports;
 mod request;
 mod show;
 mod terminal;

@@ -5,6 +5,7 @@ mod picture;
 
 use crate::Failure;
 use crate::chosen::network;
+use crate::network::Network;
 use crate::options::{Plain, Show, Sort};
 use crate::output::print;
 use crate::plan::{PlannedProgram, step};
@@ -21,11 +22,17 @@ use std::process::ExitCode;
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     arguments.settings.refuse_largest()?;
     let network = network(arguments.network.as_deref(), &arguments.build)?;
+    print(&report(&network, arguments, Terminal::of_output())?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is printed of a network, in a terminal or in a pipe.
+pub fn report(network: &Network, arguments: &Show, terminal: Option<Terminal>) -> Result<String, Failure> {
     let (written, training) = network.program(arguments.inference)?;
-    let step = step(&network, written, training, &arguments.settings)?;
+    let step = step(network, written, training, &arguments.settings)?;
     let budget = step.written()?;
     let live = Live::new(&step, &budget);
-    print(&match (arguments.format, Terminal::of_output()) {
+    Ok(match (arguments.format, terminal) {
         (Plain::Json, _) => format!("{:#}\n", as_json(&step, &budget, &live)),
         (Plain::Table, Some(terminal)) => {
             heading(&step)
@@ -33,8 +40,7 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
                 + &picture::picture(arguments.top, (&step, &budget), &live, terminal)
         }
         (Plain::Table, None) => heading(&step) + &layers(arguments, &step) + &text(arguments, &budget, &live),
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn kept(step: &PlannedProgram, layer: &LayerLine) -> u64 {
