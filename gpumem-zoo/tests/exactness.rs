@@ -1,4 +1,4 @@
-//! How often an answer near the limit of a card may be wrong: the tables of `docs/reference/exactness.md`.
+//! Counts the answers near the limits of cards that may be wrong, for the tables of `docs/reference/exactness.md`.
 //!
 //! The arena of a plan is exact. The reserve and the usable memory of a card are figures with a spread: published sizes of contexts in
 //! `gpumem-core/data/contexts.csv`, processes that were measured in `docs/lab/gpu-results.md`, and ranges of usable memory in the notes of
@@ -471,7 +471,7 @@ fn the_largest_batch_is_that_of_the_step_at_that_batch() {
             continue;
         }
         let once = network.plan().largest_batch(&[card], room);
-        // As a network with a literal batch is lowered.
+        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
         network.blueprint.training.as_mut().unwrap().ordered_at = None;
         let plan = network.plan();
         let largest = plan.largest_batch(&[card], room);

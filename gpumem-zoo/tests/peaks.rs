@@ -52,7 +52,7 @@ fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let steps = blueprint.training.as_mut().unwrap();
     (steps.checkpoint, steps.moments) = (checkpoint, MOMENTUM.moments());
-    // As a network is lowered whose batch is written.
+    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
     steps.ordered_at = None;
     blueprint
 }

@@ -29,7 +29,7 @@ fn blueprint<N: Network>(optimizer: Optimizer, checkpoint: Checkpoint) -> Bluepr
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let steps = blueprint.training.as_mut().unwrap();
     (steps.moments, steps.checkpoint) = (optimizer.moments(), checkpoint);
-    // As a network is lowered whose batch is written.
+    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
     steps.ordered_at = None;
     blueprint
 }

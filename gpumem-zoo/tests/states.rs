@@ -152,7 +152,7 @@ impl Way {
         let mut blueprint = Blueprint::decode(self.blueprint).unwrap();
         let steps = blueprint.training.as_mut().unwrap();
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
-        // As a network is lowered whose batch is written.
+        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
         steps.ordered_at = None;
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);

@@ -34,7 +34,7 @@ fn budgets<N: Network>(batch: u64, optimizer: Optimizer) -> [Budget; 2] {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let steps = blueprint.training.as_mut().unwrap();
     steps.moments = optimizer.moments();
-    // As a network is lowered whose batch is written.
+    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
     steps.ordered_at = None;
     let workspaces = Workspaces { product: 32 << 20, convolution: 256 << 20 };
     let sizes = gpumem_core::lower::Sizes::new(batch, Precision::F32, workspaces);

@@ -103,9 +103,14 @@ impl Network {
         if self.has_weights { format!("    net.load_weights(\"{WEIGHTS}\")?;\n") } else { String::new() }
     }
 
+    /// Returns the error type of its functions. Files of weights have errors of their own.
+    fn error(&self) -> &'static str {
+        if self.has_weights { "Box<dyn std::error::Error>" } else { "gpumem::Error" }
+    }
+
     /// Returns `src/main.rs`.
     pub fn program(&self, library: &str) -> String {
-        let (name, loads) = (&self.name, self.loads());
+        let (name, loads, error) = (&self.name, self.loads(), self.error());
         let (data, arguments) = self.data("step");
         let (once, each, steps) = match self.has_weights {
             true => (format!("    // Made-up numbers: put your data here.\n    {data}\n"), String::new(), 10),
@@ -123,7 +128,7 @@ impl Network {
 use gpumem::prelude::*;
 use {library}::{imports};
 
-fn main() -> Result<(), gpumem::Error> {{
+fn main() -> Result<(), {error}> {{
     let device = gpumem::default_device()?;
     let mut net = {name}::on(&device)?;
 {loads}    println!("{{}}", net.summary());
@@ -138,9 +143,11 @@ fn main() -> Result<(), gpumem::Error> {{
 
     /// Returns `tests/trains.rs`.
     pub fn test(&self, library: &str) -> String {
-        let (name, loads) = (&self.name, self.loads());
+        let (name, loads, error) = (&self.name, self.loads(), self.error());
         let (data, arguments) = self.data("0");
         let imports = if self.has_weights { name.clone() } else { format!("{{{name}, batch}}") };
+        // The other test has its tensors from the crate.
+        let prelude = if self.has_weights { "use gpumem::prelude::*;\n" } else { "" };
         let body = match self.has_weights {
             true => format!(
                 "    let first = net.train_step({arguments})?;\n    let second = net.train_step({arguments})?;\n    \
@@ -155,11 +162,11 @@ fn main() -> Result<(), gpumem::Error> {{
         format!(
             r#"//! The network learns on the CPU.
 
-use gpumem::prelude::*;
-use {library}::{imports};
+use gpumem::Cpu;
+{prelude}use {library}::{imports};
 
 #[test]
-fn a_step_changes_the_loss() -> Result<(), gpumem::Error> {{
+fn a_step_changes_the_loss() -> Result<(), {error}> {{
     let mut net = {name}::on(&Cpu::new())?;
 {loads}    {data}
 {body}    Ok(())

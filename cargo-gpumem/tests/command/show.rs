@@ -11,7 +11,7 @@ const NET: &str = "use gpumem::prelude::*;\n\nnetwork! {\n    pub struct Deep;\n
                    Small;\n\n    const INFER: Infer = Infer { batch: 1 };\n\n    fn forward(x: Features<64>) -> Logits<10> \
                    {\n        [Linear(10)]\n    }\n}\n";
 
-/// What `show` prints with these variables.
+/// Returns the text that `show` prints with these variables.
 fn shown(arguments: &[&str], variables: &[(&str, &str)]) -> String {
     write(&FIXTURE.join("deep.rs"), NET);
     let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));

@@ -68,7 +68,7 @@ pub fn on_a_simulated_card_with_cudnn(name: &str, variables: &[(&str, &str)]) ->
     on_a_card(name, variables, true)
 }
 
-/// The same for a test that waits most of its time: the processes of all orders run at once.
+/// Does what [`on_a_simulated_card`] does, with the processes of all orders at once: for tests that wait most of their time.
 pub fn on_simulated_cards_at_once(name: &str, variables: &[(&str, &str)]) -> bool {
     if std::env::var_os(SIMULATED).is_some() {
         return true;

@@ -183,7 +183,7 @@ fn norms_of_all_ranks_with_what_follows() {
     for last in [false, true] {
         Case { last, ..Case::new(2, 2, residual) }.check("residual", F32);
     }
-    // The second norm reads its input in front of a concatenation, and both run a second time.
+    // The second norm reads the first channels of a concatenation, and both norms are recomputed.
     let dense = |graph: &mut Graph| {
         let input = graph.input(numbers(&[3, 6, 5])).unwrap();
         let mut x = layer(graph, input, "Conv2d(4, 1, bias = false)");

@@ -232,7 +232,7 @@ fn step_after(job: &Job, runner: &mut impl Runner, first: usize) -> f32 {
     loss(job, runner)
 }
 
-/// What some ranks saved, others resume: as many of them to the bit as if nothing had been, and fewer as ranks of the CPU do.
+/// As many ranks resume a saved state to the bit, and fewer ranks as ranks of the CPU do.
 #[test]
 fn saved_by_four_ranks_and_resumed_by_fewer() {
     if !on_a_simulated_card("rank_settings::saved_by_four_ranks_and_resumed_by_fewer", &[TIMEOUT]) {

@@ -86,7 +86,7 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
         _ => Optimizer::AdamW(AdamW { lr: 1e-4, ..AdamW::DEFAULT }),
     };
     steps.moments = optimizer.moments();
-    // As a network is lowered whose batch is written.
+    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
     steps.ordered_at = None;
     match way.kind {
         Kind::Recomputed(checkpoint) => steps.checkpoint = checkpoint,
