@@ -60,7 +60,9 @@ impl Source {
         for (name, value) in shared.iter().chain(settings) {
             overrides.set(name, value).unwrap();
         }
-        let declared = self.text.declared(Some(self.name), &overrides).unwrap();
+        let mut declared = self.text.declared(Some(self.name), &overrides).unwrap();
+        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
+        declared.blueprint.training.as_mut().unwrap().ordered_at = None;
         (declared.plan().unwrap(), declared.blueprint)
     }
 }
