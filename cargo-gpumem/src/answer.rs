@@ -11,7 +11,8 @@ use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::report::{Cheaper, Device};
 use gpumem_core::train::Ranks;
-use std::collections::BTreeMap;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A program, or several at once, on a card.
 pub struct Answer {
@@ -72,25 +73,20 @@ pub fn answers(
     let Built { networks, together, mut left_out, .. } = built;
     let asked = asked(arguments);
     let mut answers = Vec::new();
-    for (index, network) in networks.iter().enumerate() {
-        let known = planned.remove(&index);
-        let steps = match known.map_or_else(|| steps(network, &arguments.settings), Ok) {
-            Ok(steps) => steps,
-            // The instances of a generic network have answers instead of it.
-            Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => continue,
-            // A network that the user did not name does not stop the answers for others.
-            Err(failure) if arguments.networks.is_empty() => {
-                left_out.push(LeftOut::network(network, failure.to_string()));
-                continue;
-            }
-            Err(failure) => return Err(failure),
+    // Plans networks side by side, and each on its own: a few take much longer than all others.
+    let is_planned: BTreeSet<usize> = planned.keys().copied().collect();
+    let not_planned = |(index, network): (usize, &Network)| {
+        let found = || of_network(network, None, (&networks, &together), (arguments, asked.as_deref()));
+        (!is_planned.contains(&index)).then(|| found().map_err(|failure| failure.to_string()))
+    };
+    let found: Vec<_> = networks.par_iter().with_max_len(1).enumerate().map(not_planned).collect();
+    for (index, (network, found)) in networks.iter().zip(found).enumerate() {
+        let found = match found {
+            Some(found) => found?,
+            None => of_network(network, planned.remove(&index), (&networks, &together), (arguments, asked.as_deref()))?,
         };
-        let without = of_network(network, &steps, &together, (arguments, asked.as_deref()), &mut answers)?;
-        if !arguments.networks.is_empty() && without.len() == steps.len() {
-            let name = &network.name;
-            return Err(format!("`{name}` names no card: give some with `--cards t4,l4`, or all with `--all`").into());
-        }
-        left_out.extend(without);
+        answers.extend(found.answers);
+        left_out.extend(found.left_out);
     }
     for together in &together {
         match at_once(together, arguments, asked.as_deref()) {
@@ -111,15 +107,43 @@ pub fn answers(
     Ok(Answers { answers, left_out })
 }
 
-/// Adds answers for the programs of one network. Returns the programs that no card is named for.
+/// Returns the answers for the programs of one network, and those without one. `planned` has its programs, if they are planned already.
+///
+/// # Errors
+/// The command line names the network, and it has no answer.
 fn of_network(
+    network: &Network,
+    planned: Option<Vec<PlannedProgram>>,
+    (networks, together): (&[Network], &[Together]),
+    (arguments, asked): (&Fit, Option<&[Device]>),
+) -> Result<Answers, Failure> {
+    let steps = match planned.map_or_else(|| steps(network, &arguments.settings), Ok) {
+        Ok(steps) => steps,
+        // A network that the user did not name does not stop the answers for others.
+        Err(failure) if arguments.networks.is_empty() => {
+            // The instances of a generic network have answers instead of it.
+            let has_answer = has_instance(networks, network);
+            let left_out = (!has_answer).then(|| LeftOut::network(network, failure.to_string()));
+            return Ok(Answers { answers: Vec::new(), left_out: left_out.into_iter().collect() });
+        }
+        Err(failure) => return Err(failure),
+    };
+    let found = of_steps(network, &steps, together, (arguments, asked))?;
+    if !arguments.networks.is_empty() && found.left_out.len() == steps.len() {
+        let name = &network.name;
+        return Err(format!("`{name}` names no card: give some with `--cards t4,l4`, or all with `--all`").into());
+    }
+    Ok(found)
+}
+
+/// Returns the answers for these programs of a network, and the programs that no card is named for.
+fn of_steps(
     network: &Network,
     steps: &[PlannedProgram],
     together: &[Together],
     (arguments, asked): (&Fit, Option<&[Device]>),
-    answers: &mut Vec<Answer>,
-) -> Result<Vec<LeftOut>, Failure> {
-    let mut without = Vec::new();
+) -> Result<Answers, Failure> {
+    let (mut answers, mut without) = (Vec::new(), Vec::new());
     for step in steps {
         let before = answers.len();
         let headroom = arguments.headroom.unwrap_or(step.plan.headroom);
@@ -151,7 +175,7 @@ fn of_network(
             answers.push(answer(most.as_ref().unwrap_or(step), *device, aim, headroom)?);
         }
     }
-    Ok(without)
+    Ok(Answers { answers, left_out: without })
 }
 
 /// True if a `fits!` asks about this program of a network: about its first one, or as `Serving<Net>` about its forward pass.
