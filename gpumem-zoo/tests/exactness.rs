@@ -471,8 +471,7 @@ fn the_largest_batch_is_that_of_the_step_at_that_batch() {
             continue;
         }
         let once = network.plan().largest_batch(&[card], room);
-        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-        network.blueprint.training.as_mut().unwrap().ordered_at = None;
+        network.blueprint.order_for(None);
         let plan = network.plan();
         let largest = plan.largest_batch(&[card], room);
         let fits = |batch: u64| plan.at(batch).unwrap().budget(&[card]).unwrap()[Line::Arena] <= room;

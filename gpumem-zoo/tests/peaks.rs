@@ -50,10 +50,9 @@ const DDPM: u64 = 1_953_176_088;
 
 fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
+    blueprint.order_for(None);
     let steps = blueprint.training.as_mut().unwrap();
     (steps.checkpoint, steps.moments) = (checkpoint, MOMENTUM.moments());
-    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-    steps.ordered_at = None;
     blueprint
 }
 

@@ -61,8 +61,7 @@ impl Source {
             overrides.set(name, value).unwrap();
         }
         let mut declared = self.text.declared(Some(self.name), &overrides).unwrap();
-        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-        declared.blueprint.training.as_mut().unwrap().ordered_at = None;
+        declared.blueprint.order_for(None);
         (declared.plan().unwrap(), declared.blueprint)
     }
 }

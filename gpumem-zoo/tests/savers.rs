@@ -27,10 +27,9 @@ const MIXED: Precision = Precision::Mixed(Half::Bf16);
 /// The training step of a network with an optimizer.
 fn blueprint<N: Network>(optimizer: Optimizer, checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
+    blueprint.order_for(None);
     let steps = blueprint.training.as_mut().unwrap();
     (steps.moments, steps.checkpoint) = (optimizer.moments(), checkpoint);
-    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-    steps.ordered_at = None;
     blueprint
 }
 

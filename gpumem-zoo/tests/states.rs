@@ -150,10 +150,9 @@ impl Way {
     /// The training step at a batch of one, what it needs, and what it needs with the leanest recomputation.
     fn plan(&self) -> (Program, Budget, Leaner) {
         let mut blueprint = Blueprint::decode(self.blueprint).unwrap();
+        blueprint.order_for(None);
         let steps = blueprint.training.as_mut().unwrap();
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
-        // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-        steps.ordered_at = None;
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Sizes::new(1, PRECISION, workspaces);

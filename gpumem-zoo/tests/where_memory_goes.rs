@@ -32,10 +32,9 @@ network! {
 /// Returns the budgets of a training step with this optimizer in f32, and of a forward pass.
 fn budgets<N: Network>(batch: u64, optimizer: Optimizer) -> [Budget; 2] {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
+    blueprint.order_for(None);
     let steps = blueprint.training.as_mut().unwrap();
     steps.moments = optimizer.moments();
-    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-    steps.ordered_at = None;
     let workspaces = Workspaces { product: 32 << 20, convolution: 256 << 20 };
     let sizes = gpumem_core::lower::Sizes::new(batch, Precision::F32, workspaces);
     let programs = [blueprint.trainings(&sizes).unwrap().remove(0), blueprint.inference().unwrap()];

@@ -54,8 +54,7 @@ pub fn training_with<N: Network>(
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
-    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-    blueprint.training.iter_mut().for_each(|steps| steps.ordered_at = None);
+    blueprint.order_for(None);
     change(&mut blueprint);
     let workspaces = Workspaces::of(&TargetCards::at(&[*card]), train.conv_workspace);
     let program = blueprint.training_for(&lower::Sizes::new(batch, precision, workspaces));

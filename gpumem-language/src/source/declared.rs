@@ -61,8 +61,7 @@ impl Text {
         self.name_files(&mut blueprint.graph.lines);
         // The compiler lowers a generic network once, whatever batch is given here.
         if was_generic {
-            let parts = blueprint.parts.all.iter_mut().map(|part| &mut part.steps);
-            parts.chain(&mut blueprint.training).for_each(|steps| steps.ordered_at = Some(expand::NOMINAL));
+            blueprint.order_for(Some(expand::NOMINAL));
         }
         of_readings(&source, &readings, blueprint, overrides)
     }

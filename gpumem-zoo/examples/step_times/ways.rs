@@ -80,14 +80,13 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
     };
     let Some(bytes) = bytes else { return Ok(None) };
     let mut blueprint = Blueprint::decode(bytes).ok_or("a blueprint is damaged")?;
+    blueprint.order_for(None);
     let steps = blueprint.training.as_mut().ok_or("a network is not trained")?;
     let optimizer = match way.kind {
         Kind::Optimizer(optimizer) => optimizer.with_lr(1e-4),
         _ => Optimizer::AdamW(AdamW { lr: 1e-4, ..AdamW::DEFAULT }),
     };
     steps.moments = optimizer.moments();
-    // Orders the backward pass for the batch of each lowering, as for a network with a literal batch.
-    steps.ordered_at = None;
     match way.kind {
         Kind::Recomputed(checkpoint) => steps.checkpoint = checkpoint,
         Kind::Leanest => steps.checkpoint = Checkpoint::Auto,

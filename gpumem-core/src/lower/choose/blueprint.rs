@@ -159,6 +159,12 @@ wire_struct!(Cached { steps, chunk });
 const CHEAP: u64 = 8;
 
 impl Blueprint {
+    /// Orders the backward pass of every training step for this batch. `None`: for the batch of each lowering, as the macro does for a literal one.
+    pub fn order_for(&mut self, batch: Option<u64>) {
+        let parts = self.parts.all.iter_mut().map(|part| &mut part.steps);
+        parts.chain(&mut self.training).for_each(|steps| steps.ordered_at = batch);
+    }
+
     /// Returns the training step at a precision; `None` if the network is not trained.
     ///
     /// # Errors
