@@ -52,7 +52,7 @@ fn shallow(chunks: Chunks) -> Blueprint {
 
 /// The alternatives of a refused step.
 fn found(blueprint: &Blueprint, program: &Program, room: u64) -> Vec<Remedy> {
-    let Remedies { leanest, planned, .. } = blueprint.remedies(program, &setting(), room, &[]);
+    let Remedies { leanest, planned, .. } = blueprint.remedies(program, &setting(), room);
     assert_eq!(leanest, None);
     let found: Vec<Remedy> = planned.into_iter().flatten().collect();
     assert!(found.iter().all(|remedy| remedy.arena <= room), "{found:?}");
@@ -147,7 +147,7 @@ fn logits_are_computed_twice_if_that_needs_less() {
         let (found, gradient) = (arena(&last.program), 20000 * 16 * 4);
         assert!(found < least - gradient / 2, "{found} of {least}");
         let whole = of(Chunks::WHOLE).training(Precision::F32).unwrap().unwrap();
-        let remedies = of(Chunks::WHOLE).remedies(&whole, &setting(), (found + least) / 2, &[]);
+        let remedies = of(Chunks::WHOLE).remedies(&whole, &setting(), (found + least) / 2);
         let told = remedies.planned[0].unwrap();
         assert!(told.text().as_str().contains("CrossEntropy { chunks: Auto } (about +"), "{}", told.text().as_str());
     }

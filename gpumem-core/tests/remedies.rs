@@ -59,7 +59,7 @@ fn in_parts(blueprint: &Blueprint, parts: u64, batch: u64) -> u64 {
 
 /// What is found of a step with nothing in `lora`.
 fn found(blueprint: &Blueprint, program: &Program, batch: u64, room: u64) -> Vec<Remedy> {
-    let remedies = blueprint.remedies(program, &setting(batch), room, &[]);
+    let remedies = blueprint.remedies(program, &setting(batch), room);
     assert_eq!(remedies.leanest, None);
     let found: Vec<Remedy> = remedies.planned.into_iter().flatten().collect();
     assert!(found.iter().all(|remedy| remedy.arena <= room), "{found:?}");
@@ -465,7 +465,7 @@ fn mixed_precision_of_a_batch_in_parts() {
         budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 24, mixed.precision).unwrap()[Line::Arena];
     assert!(room < arena(&plain, 24));
     let found = |blueprint: &Blueprint, program: &Program, setting: &Sizes, room| {
-        blueprint.remedies(program, setting, room, &[]).mixed
+        blueprint.remedies(program, setting, room).mixed
     };
     assert_eq!(found(&split, &plain, &setting(24), room), Some(room));
     assert_eq!(found(&split, &plain, &setting(24), room - 1), None);
@@ -542,7 +542,7 @@ fn a_base_in_codes() {
         let inner = layers(&mut graph, input, &("Linear(500) | Tanh | ".repeat(7) + "Linear(500)"));
         let rows = 0..graph.rows.len();
         let outer = layers(&mut graph, inner, "Linear(100) | Linear(3)");
-        let places = graph.adapt(&[Lora { rank: 4, alpha: 8.0, targets: Vec::new(), base, rows: rows.clone() }]);
+        let places = graph.adapt(&[Lora { rank: 4, alpha: 8.0, targets: Vec::new(), base, rows }]);
         let (update, checkpoint, descent) = (Update::Fused, Checkpoint::None, Descent::PLAIN);
         let steps = Steps {
             loss: vec![Term::MSE],
@@ -554,7 +554,7 @@ fn a_base_in_codes() {
             ordered_at: None,
         };
         let outputs = vec![places[outer]];
-        (Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() }, rows)
+        Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() }
     };
     let mixed = Precision::Mixed(Half::Bf16);
     let setting = Sizes::new(2, mixed, WORKSPACES);
@@ -562,23 +562,26 @@ fn a_base_in_codes() {
         let program = blueprint.training_for(&setting).unwrap().unwrap();
         budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 2, mixed).unwrap()[Line::Arena]
     };
-    let (plain, rows) = of(None);
+    let plain = of(None);
     let program = plain.training(mixed).unwrap().unwrap();
-    let found = |room, loras: &[_]| plain.remedies(&program, &setting, room, loras).planned;
     for coding in [Coding::Int8, Coding::Nf4] {
-        let room = arena(&of(Some(coding)).0);
+        let room = arena(&of(Some(coding)));
         let expected = Remedy { base: Some(coding), ..Remedy::as_written(room) };
-        let all = found(room, std::slice::from_ref(&rows));
+        let all = plain.remedies(&program, &setting, room).planned;
         assert!(all.contains(&Some(expected)), "{coding:?}: {all:?}");
-        assert!(found(room, &[]).iter().flatten().all(|remedy| remedy.base.is_none()));
     }
+    // A tool that reads the record finds the same alternatives.
+    let mut read = Blueprint::decode(&plain.encode()).unwrap();
+    assert_eq!(read, plain);
+    let beyond = read.graph.rows.len() + 1;
+    read.graph.loras[0].end = beyond;
+    assert_eq!(Blueprint::decode(&read.encode()), None, "a layer that does not exist");
     // Adapters and what stands outside keep their format.
-    let (coded, _) = plain.graph.with_base(&[rows], Coding::Nf4).unwrap();
+    let (coded, _) = plain.graph.with_base(Coding::Nf4).unwrap();
     let is_coded = |it: &&gpumem_core::graph::Parameter| it.role == Coding::Nf4.role();
     assert_eq!(coded.parameters.iter().filter(is_coded).count(), 8);
     assert!(coded.parameters.iter().filter(is_coded).all(|it| !it.name.contains("lora_")));
     assert_eq!(coded.trained_parameters().filter(is_coded).count(), 0);
     // In nothing that is written with codes is there anything to say.
-    let (written, rows) = of(Some(Coding::Int8));
-    assert_eq!(written.graph.with_base(&[rows], Coding::Nf4), None);
+    assert_eq!(of(Some(Coding::Int8)).graph.with_base(Coding::Nf4), None);
 }

@@ -245,7 +245,7 @@ fn chunks_take_the_place_of_recomputation() {
     let time_of = |found: &Leaner| found.chunks.map_or(0, |chunks| chunks.time) + found.more.map_or(0, |more| more[1]);
     assert!(!alone.fits || time_of(&joint) < time_of(&alone));
     // A refusal of the step as it is names them first.
-    let told = whole.remedies(&plain, &setting, room, &[]).planned[0].unwrap();
+    let told = whole.remedies(&plain, &setting, room).planned[0].unwrap();
     println!("{}", told.text().as_str());
     assert!(told.chunks.is_some() && told.more.is_none(), "{told:?}");
 }

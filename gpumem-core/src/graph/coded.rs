@@ -49,11 +49,11 @@ impl Graph {
         bases
     }
 
-    /// Returns the graph with the frozen weights of these rows quantized, and the new index of each node. `None` if the rows have no weight
+    /// Returns the graph with the frozen weights in [`Graph::loras`] quantized, and the new index of each node. `None` if they have no weight
     /// that may be quantized.
-    pub fn with_base(&self, all: &[Range<RowId>], coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
+    pub fn with_base(&self, coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
         let (mut other, mut scales, bases) = (self.clone(), BTreeMap::new(), self.frozen_bases());
-        all.iter().for_each(|rows| other.code((rows, &bases), coding, &mut scales));
+        core::mem::take(&mut other.loras).iter().for_each(|rows| other.code((rows, &bases), coding, &mut scales));
         if scales.is_empty() {
             return None;
         }

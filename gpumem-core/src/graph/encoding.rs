@@ -68,6 +68,7 @@ impl Wire for Graph {
             buffers: Wire::take(from)?,
             groups: Wire::take(from)?,
             lines: SourceLines::default(),
+            loras: Vec::new(),
             beside: None,
         };
         graph.is_connected().then_some(graph)

@@ -156,6 +156,7 @@ impl Graph {
                 }
             }
         }
+        self.loras = all.iter().filter(|lora| lora.base.is_none()).map(|lora| lora.rows.clone()).collect();
         let bases = self.frozen_bases();
         for lora in all {
             lora.base.into_iter().for_each(|coding| self.code((&lora.rows, &bases), coding, &mut scales));

@@ -19,6 +19,7 @@ pub(crate) use beside::Beside;
 pub(crate) use beside::StepStates;
 pub use coded::SCALES;
 use core::fmt;
+use core::ops::Range;
 pub use lines::{SourceLine, SourceLines};
 pub use lora::Lora;
 
@@ -191,6 +192,8 @@ pub struct Graph {
     pub groups: Vec<[NodeId; 2]>,
     /// The source lines of the layers. Only the graph of a blueprint that the macro or a source file made has them. Encoded with the blueprint.
     pub lines: SourceLines,
+    /// The rows of each `lora` without a `base`. Frozen weights in them may be quantized. Encoded with the blueprint.
+    pub loras: Vec<Range<RowId>>,
     /// Facts that all programs of a network with several steps share, while one of them is lowered; else `None`. Not encoded.
     pub(crate) beside: Option<Beside>,
 }

@@ -439,7 +439,7 @@ impl Planned {
 
     /// Returns changes with which the training step fits on a device, each planned for the target cards `aim`: see [`Blueprint::remedies`].
     ///
-    /// Empty if the step fits, and for a forward pass. A quantized base of `lora` is not tried.
+    /// Empty if the step fits, and for a forward pass.
     ///
     /// # Errors
     /// See [`NotPlanned`].
@@ -455,7 +455,7 @@ impl Planned {
         let room = if aim.is_empty() { device.room(headroom, self.ranks()) } else { room(aim, headroom, self.ranks()) };
         let sizes = self.sizes(aim);
         let program = self.program_within(&sizes, room)?;
-        Ok(self.blueprint.remedies(&program, &sizes, room, &[]).planned.into_iter().flatten().collect())
+        Ok(self.blueprint.remedies(&program, &sizes, room).planned.into_iter().flatten().collect())
     }
 
     /// Returns the program in another precision.

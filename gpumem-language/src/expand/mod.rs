@@ -143,16 +143,16 @@ fn all_programs(
     readings: &Readings<'_>,
 ) -> Result<(Programs, Vec<Programs>), LowerError> {
     let (blueprint, steps) = blueprints(source, resolved, outputs, readings);
-    let mut first = programs(resolved, readings, blueprint)?;
+    let mut first = programs(readings, blueprint)?;
     let mut others = Vec::new();
     for (step, train) in steps.into_iter().zip(&readings.trains).skip(1) {
-        others.push(programs(resolved, &readings.only(train), step)?);
+        others.push(programs(&readings.only(train), step)?);
     }
     copy_settled(&mut first.blueprint, others.iter().map(|other| &other.blueprint));
     Ok((first, others))
 }
 
-fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
+fn programs(readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
     blueprint.settle_conv_norm(&assumed_sizes::least(readings))?;
     let infers = readings.infer.is_some() || readings.train().is_none();
     let has_both = readings.train().is_some() && infers && blueprint.infers_apart();
@@ -162,9 +162,8 @@ fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Bluepri
         None => (None, trainings(readings, &blueprint, known.as_ref())?),
     };
     let leanest = levels.last().map(|(_, program)| program).or(training.as_ref());
-    let remedies = leanest
-        .zip(known)
-        .map(|(program, Known { setting, room })| blueprint.remedies(program, &setting, room, &resolved.uncoded));
+    let remedies =
+        leanest.zip(known).map(|(program, Known { setting, room })| blueprint.remedies(program, &setting, room));
     Ok(Programs {
         training,
         levels,

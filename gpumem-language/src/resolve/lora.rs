@@ -3,11 +3,10 @@
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument, Expression, Place};
-use gpumem_core::graph::{Lora, NodeId, RowId};
+use gpumem_core::graph::{Lora, NodeId};
 use gpumem_core::number::Coding;
 use gpumem_core::suggest::nearest;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// The message about wrong arguments.
@@ -210,14 +209,10 @@ impl<'s> Resolver<'s, '_> {
 
     /// Adds the adapters to the graph, and updates the nodes in `taps` and `outputs`.
     ///
-    /// Without `outputs` the network is not completely known, and nothing is checked. Returns the rows of each `lora` without a `base`.
-    pub(super) fn adapt<'n>(
-        &mut self,
-        taps: impl Iterator<Item = &'n mut NodeId>,
-        outputs: Option<&'n mut [NodeId]>,
-    ) -> Vec<Range<RowId>> {
+    /// Without `outputs` the network is not completely known, and nothing is checked.
+    pub(super) fn adapt<'n>(&mut self, taps: impl Iterator<Item = &'n mut NodeId>, outputs: Option<&'n mut [NodeId]>) {
         if self.adapted.is_empty() {
-            return Vec::new();
+            return;
         }
         let adapted = std::mem::take(&mut self.adapted);
         // After a mistake in a layer, some layers are not known.
@@ -230,7 +225,6 @@ impl<'s> Resolver<'s, '_> {
         for node in taps.chain(outputs.into_iter().flatten()) {
             *node = places[*node];
         }
-        all.into_iter().filter(|lora| lora.base.is_none()).map(|lora| lora.rows).collect()
     }
 
     /// Checks the layers inside a `lora`. `bases` are the weights that may be stored in quantized form.

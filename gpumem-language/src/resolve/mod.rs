@@ -38,7 +38,6 @@ use recovery::Guesses;
 use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::rc::Rc;
 pub(crate) use taps::taps_of;
 pub(crate) use types::{Declared, Form, is_type};
@@ -54,8 +53,6 @@ pub(crate) struct Resolved {
     pub(crate) places: Vec<Place>,
     /// The files and lines of the rows, for the record.
     pub(crate) lines: SourceLines,
-    /// The rows of each `lora` without a `base`.
-    pub(crate) uncoded: Vec<Range<RowId>>,
     /// Taps and outputs with padded time steps.
     pub(crate) padded: Padded,
     /// The declared types of the inputs, if they could be read.
@@ -256,18 +253,8 @@ impl<'s> Resolver<'s, '_> {
     fn network(&mut self, source: &'s Source) -> Resolved {
         let Some(forward) = &source.forward else {
             let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
-            let (uncoded, padded, lines) = (Vec::new(), Padded::default(), SourceLines::default());
-            return Resolved {
-                graph,
-                outputs: None,
-                taps,
-                places,
-                lines,
-                uncoded,
-                padded,
-                inputs: None,
-                promised: None,
-            };
+            let (padded, lines) = (Padded::default(), SourceLines::default());
+            return Resolved { graph, outputs: None, taps, places, lines, padded, inputs: None, promised: None };
         };
         let [inputs, promised] = self.declared_types(forward);
         let starts: Vec<Current> = match &inputs {
@@ -307,13 +294,12 @@ impl<'s> Resolver<'s, '_> {
         let padded = self.padded(forward, &taps, outputs.as_deref().unwrap_or_default());
         let mut detached = std::mem::take(&mut self.detached);
         let views = detached.iter_mut().map(|of| &mut of.view);
-        let uncoded = match self.stopped {
-            true => Vec::new(),
-            false => self.adapt(taps.values_mut().flatten().chain(views), outputs.as_deref_mut()),
-        };
+        if !self.stopped {
+            self.adapt(taps.values_mut().flatten().chain(views), outputs.as_deref_mut());
+        }
         self.check_detached(&detached);
         let graph = std::mem::take(&mut self.graph);
-        Resolved { graph, outputs, taps, places, lines, uncoded, padded, inputs, promised }
+        Resolved { graph, outputs, taps, places, lines, padded, inputs, promised }
     }
 
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.

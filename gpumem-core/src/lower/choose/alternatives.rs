@@ -4,7 +4,7 @@
 //! is lowered as the user's program is, which takes time. So programs that cannot help are left out, as far as a lower bound of their bytes
 //! tells, and dear ones are not tried if enough was found.
 
-use crate::graph::{RowId, Source};
+use crate::graph::Source;
 use crate::lower::choose::level::{Fitting, budget_of};
 use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
@@ -17,7 +17,6 @@ use crate::program::{Class, Program, TrainingOnly};
 use crate::train::optim::whole_states;
 use crate::train::{Checkpoint, Descent, Offload, Ranks, Shard};
 use alloc::vec::Vec;
-use core::ops::Range;
 
 /// The number of alternatives after which dearer ones are left out.
 const ENOUGH: usize = 2;
@@ -131,6 +130,15 @@ impl Variant {
         other
     }
 
+    /// Returns the step with the frozen weights of each `lora` without a `base` quantized. `None` if it has none that may be. The tables stay
+    /// those of the step that the user wrote.
+    pub(crate) fn coded(&self, coding: Coding) -> Option<Variant> {
+        let (graph, places) = self.blueprint.graph.with_base(coding)?;
+        let mut blueprint = Blueprint { graph, ..self.blueprint.clone() };
+        blueprint.move_ends(&places);
+        Some(Variant { blueprint, remedy: Remedy { base: Some(coding), ..self.remedy }, ..self.clone() })
+    }
+
     /// Returns the step with `what` in host memory. `None` if the step has no such tensors, or they are there already.
     pub(crate) fn offloading(&self, what: Offload, precision: Precision) -> Option<Variant> {
         let mut other = self.clone();
@@ -173,19 +181,16 @@ struct Splits {
 struct Limits<'a> {
     setting: &'a Sizes,
     room: u64,
-    /// The layers of each `lora` whose weights are in the network's format.
-    loras: &'a [Range<RowId>],
 }
 
 impl Blueprint {
     /// Returns the alternatives with which the training step fits into an arena of `room` bytes. `program` is the leanest program of the step as
-    /// the user wrote it. `loras` are the layers of each `lora` without a `base`. [`Remedies::UNKNOWN`] if the step fits, or misses only by what
-    /// packing adds.
-    pub fn remedies(&self, program: &Program, setting: &Sizes, room: u64, loras: &[Range<RowId>]) -> Remedies {
+    /// the user wrote it. [`Remedies::UNKNOWN`] if the step fits, or misses only by what packing adds.
+    pub fn remedies(&self, program: &Program, setting: &Sizes, room: u64) -> Remedies {
         if room == u64::MAX || self.training.is_none() {
             return Remedies::UNKNOWN;
         }
-        let search = Limits { setting, room, loras };
+        let search = Limits { setting, room };
         let tables = tables(program);
         if search.may_fit(search.bound(tables.as_tables())) {
             return Remedies::UNKNOWN;
@@ -244,7 +249,7 @@ impl Limits<'_> {
         let is_split = written.blueprint.training.as_ref()?.descent.accumulates();
         let setting = Sizes { precision: MIXED, ..*self.setting };
         let way = Some(written).filter(|_| is_split && self.setting.precision == Precision::F32)?;
-        Some(Limits { setting: &setting, ..*self }.fitting(way)?.arena)
+        Some(Limits { setting: &setting, room: self.room }.fitting(way)?.arena)
     }
 
     /// Returns alternatives with two changes or, if those are not enough either, with three.
@@ -363,10 +368,7 @@ impl Limits<'_> {
     /// first.
     fn codings<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
         Coding::ALL.into_iter().filter_map(|coding| {
-            let (graph, places) = way.blueprint.graph.with_base(self.loras, coding)?;
-            let mut other = Variant { remedy: Remedy { base: Some(coding), ..way.remedy }, ..way.clone() };
-            other.blueprint.graph = graph;
-            other.blueprint.move_ends(&places);
+            let mut other = way.coded(coding)?;
             other.tables = tables(&other.blueprint.training(self.setting.precision).ok()??);
             Some(other)
         })

@@ -1,6 +1,6 @@
 //! Blueprints, from which a network is lowered again: at another precision, by a tool, without the macro.
 
-use crate::graph::{Graph, NodeId, Source, SourceLines};
+use crate::graph::{Graph, NodeId, RowId, Source, SourceLines};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
 use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
@@ -17,6 +17,7 @@ use crate::train::optim::matches;
 use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Shard, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// A network without its weights: the graph, and the settings of `TRAIN` that change the program.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -427,13 +428,18 @@ impl Blueprint {
         self.outputs.put(&mut bytes);
         self.training.put(&mut bytes);
         self.cached.put(&mut bytes);
-        // Both are left out at the end if they are empty, as in records of versions that did not have them.
-        let has_lines = self.graph.lines != SourceLines::default();
+        // These are left out at the end if they are empty, as in records of versions that did not have them.
+        let Graph { lines, loras, .. } = &self.graph;
+        let has_loras = !loras.is_empty();
+        let has_lines = has_loras || *lines != SourceLines::default();
         if has_lines || !self.parts.all.is_empty() {
             self.parts.put(&mut bytes);
         }
         if has_lines {
-            self.graph.lines.put(&mut bytes);
+            lines.put(&mut bytes);
+        }
+        if has_loras {
+            loras.iter().map(|rows| [rows.start, rows.end]).collect::<Vec<_>>().put(&mut bytes);
         }
         bytes
     }
@@ -447,11 +453,14 @@ impl Blueprint {
         let cached = <Option<Cached> as Wire>::take(&mut from)?;
         let parts: Parts = if from.is_empty() { Parts::default() } else { Wire::take(&mut from)? };
         graph.lines = if from.is_empty() { SourceLines::default() } else { Wire::take(&mut from)? };
+        let loras: Vec<[RowId; 2]> = if from.is_empty() { Vec::new() } else { Wire::take(&mut from)? };
+        graph.loras = loras.into_iter().map(|[first, end]| first..end).collect();
         let all = training.iter().chain(parts.all.iter().map(|part| &part.steps));
         let terms = all.flat_map(|steps| &steps.loss).flat_map(Term::nodes);
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
         let is_one = parts.all.is_empty() || training.is_some() && parts.at < parts.all.len();
-        let is_sound = graph.lines.is_sound(graph.rows.len());
+        let has_rows = |rows: &Range<RowId>| rows.start <= rows.end && rows.end <= graph.rows.len();
+        let is_sound = graph.lines.is_sound(graph.rows.len()) && graph.loras.iter().all(has_rows);
         (from.is_empty() && exist && is_one && is_sound).then_some(Blueprint {
             graph,
             outputs,
