@@ -30,6 +30,7 @@ mod stage;
 pub(crate) use choose::alternatives::{Variant, sent};
 pub use choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 pub use choose::largest_batch::LargestFitted;
+pub(crate) use choose::largest_batch::{MOST_PROGRAMS, climb};
 pub use choose::level::{Choices, ChosenStep, Fitted, Leaner};
 pub use emit::tables::{LayerLine, OwnedPaths, OwnedTables, layer_table, tables};
 pub use options::{LowerError, Options, Term, Training, not_in_parts, not_sharded};

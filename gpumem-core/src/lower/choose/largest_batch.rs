@@ -15,6 +15,9 @@ use alloc::vec::Vec;
 /// The most batches that are planned for one answer.
 const MOST_PLANS: usize = 8;
 
+/// The most programs between which the search for one batch goes on.
+pub(crate) const MOST_PROGRAMS: usize = 8;
+
 /// A number of samples that no card has memory for.
 const MOST_SAMPLES: u64 = 1 << 32;
 
@@ -75,23 +78,17 @@ impl Blueprint {
         Ok(None)
     }
 
-    /// Returns the largest batch with which the plain step, lowered for that batch, fits into `room` bytes.
-    ///
-    /// The backward pass is ordered for its batch, and where activations are most of the memory another order is best than where weights are. So the
-    /// search begins with the step for the batch of the setting, and goes on with that of the batch above the one it has found.
+    /// Returns the largest batch with which the plain step, lowered for that batch, fits into `room` bytes: see [`climb`].
     fn largest_plain(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.parts()).max(1);
         let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
         let Some(mut plain) = self.plain(setting)? else { return Ok(None) };
-        let mut samples = largest_bounded(&plain, setting, room);
-        for _ in 0..MOST_PLANS {
-            let Some(next) = self.plain(&of_samples(samples + 1))? else { return Ok(None) };
-            let larger = largest_bounded(&next, setting, room);
-            if larger <= samples {
-                break;
-            }
-            (samples, plain) = (larger, next);
-        }
+        // A step that cannot be lowered has no batch. The error comes with the step for the batch that is found.
+        let bounded = |samples| match self.plain(&of_samples(samples)) {
+            Ok(Some(next)) => largest_bounded(&next, setting, room),
+            Ok(None) | Err(_) => 0,
+        };
+        let mut samples = climb(largest_bounded(&plain, setting, room), 1, bounded);
         for _ in 0..MOST_PLANS {
             if samples == 0 {
                 return Ok(None);
@@ -108,6 +105,22 @@ impl Blueprint {
         }
         Ok(None)
     }
+}
+
+/// Returns a batch from `largest` on that is the largest of its program, and of the program for the next multiple of `parts` above it.
+///
+/// The backward pass of a step is ordered for its batch. Where weights are most of the memory, another order is best than where activations are. So
+/// the program of one batch does not tell how much memory a much larger one takes. `largest_of` returns the largest batch with which the program
+/// for a batch fits; the search goes on with the program above the batch that it has found.
+pub(crate) fn climb(mut largest: u64, parts: u64, mut largest_of: impl FnMut(u64) -> u64) -> u64 {
+    for _ in 0..MOST_PROGRAMS {
+        let next = largest_of((largest + 1).next_multiple_of(parts));
+        if next <= largest {
+            break;
+        }
+        largest = next;
+    }
+    largest
 }
 
 impl Levels {

@@ -1,19 +1,13 @@
-//! The largest batch of a step that the compiler would lower anew at that batch.
-//!
-//! The backward pass of a step is ordered for its batch. Where weights are most of the memory, another order is best than where activations
-//! are. So the program of the batch that is written does not tell how much memory a much larger one takes.
+//! The largest batch of a step that the compiler would lower anew at that batch: see [`climb`].
 
 use super::super::Arenas;
 use super::Planned;
 use crate::cards::Card;
-use crate::lower::OwnedTables;
+use crate::lower::{MOST_PROGRAMS, OwnedTables, climb};
 use crate::report::max_batch::ByBatch;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::cell::RefCell;
-
-/// The most programs between which the search for one batch goes on.
-const MOST_PROGRAMS: usize = 8;
 
 /// A step by the batch for which it is lowered. `None` if it cannot be lowered.
 pub(super) type ByLowering = BTreeMap<u64, Option<Rc<Lowered>>>;
@@ -34,15 +28,7 @@ impl Planned {
             return fixed;
         }
         let parts = self.tables.as_tables().parts.max(1);
-        let mut largest = fixed;
-        for _ in 0..MOST_PROGRAMS {
-            // The program of the next larger batch may need less.
-            let next = largest_of(self, aim, (largest + 1).next_multiple_of(parts), room);
-            if next <= largest {
-                break;
-            }
-            largest = next;
-        }
+        let mut largest = climb(fixed, parts, |batch| largest_of(self, aim, batch, room));
         for _ in 0..MOST_PROGRAMS {
             let own = largest_of(self, aim, largest.max(1), room);
             if own >= largest {
