@@ -264,9 +264,8 @@ function differenceTab() {
 /** Shows every alternative that was planned, the smallest first. */
 function alternativesTab(plan) {
   const { raw } = plan;
-  const beside = plan.line.reserve + plan.line.communication;
-  const arenaAt = raw.lines.indexOf("arena");
-  const rows = raw.alternatives.map(each => ({ ...each, total: each.bytes[arenaAt] + beside })).sort((a, b) => a.total - b.total);
+  const totalAt = raw.lines.indexOf("total");
+  const rows = raw.alternatives.map(each => ({ ...each, total: each.bytes[totalAt] })).sort((a, b) => a.total - b.total);
   const most = Math.max(raw.card?.usable ?? 0, plan.total, ...rows.map(row => row.total));
   const own = alternative(plan, most, { change: `batch ${raw.batch}, ${raw.precision}`, bytes: raw.budget.bytes, total: plan.total, isOwn: true });
   const mark = raw.card ? ` The mark is what ${article(raw.card.name)} ${raw.card.name} has.` : "";
@@ -309,6 +308,8 @@ function price(plan, row) {
     words.push(Math.abs(more) < 0.05 ? "as much time a sample" : `${more > 0 ? "+" : MINUS}${size}${NARROW_SPACE}% time a sample`);
   }
   if (row.recomputed > 0) words.push(`${plural(row.recomputed, "operation")} recomputed`);
-  if (row.host > 0) words.push(`${bytes(row.host)} in host memory, ${time((row.fetched / plan.raw.bus) * 1e6)} on the bus each way`);
+  if (row.host > 0) words.push(`${bytes(row.host)} in host memory`);
+  if (row.bus_us > 0) words.push(`${time(row.bus_us)} of the bus a step`);
+  if (row.note) words.push(row.note);
   return words.join(", ");
 }

@@ -33,6 +33,7 @@ mod request;
 mod show;
 mod terminal;
 mod text;
+mod threads;
 mod timeline;
 mod together;
 mod values;

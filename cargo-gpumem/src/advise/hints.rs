@@ -7,6 +7,7 @@ use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::program::{Action, Class, Op, Operation, Phase, Program, Slot};
 use gpumem_core::report::Device;
+use gpumem_core::report::roofline::Spent;
 use serde_json::{Value, json};
 
 /// Bytes that tensor cores load at once: rows whose length is no multiple of them are loaded one element at a time.
@@ -53,9 +54,8 @@ impl Size {
 }
 
 impl Hints {
-    /// Looks at a program as it runs on a card that leaves `headroom` bytes to others.
-    pub fn new(step: &PlannedProgram, card: &'static Card, headroom: u64) -> Result<Hints, Failure> {
-        let spent = step.plan.spent(card, headroom).map_err(|error| format!("`{}`: {error}", step.label))?;
+    /// Looks at a program as it runs on a card that leaves `headroom` bytes to others. `spent` is its work there.
+    pub fn new(step: &PlannedProgram, spent: &[Spent], card: &'static Card, headroom: u64) -> Result<Hints, Failure> {
         let total: f64 = spent.iter().map(|spent| spent.ms).sum();
         let share = |ms: f64| ms / total.max(f64::MIN_POSITIVE);
         let bound = spent.iter().filter(|spent| spent.memory_bound);

@@ -9,8 +9,9 @@ use crate::options::{Advise, Plain};
 use crate::output::print;
 use crate::plan::{PlannedProgram, step};
 use crate::terminal::Terminal;
+use crate::threads::at_once;
 use gpumem_core::cards::Card;
-use gpumem_core::report::{Advice, Cost, Device};
+use gpumem_core::report::{Advice, Cost, Device, NotPlanned};
 use hints::Hints;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -35,9 +36,13 @@ pub fn run(arguments: &Advise) -> Result<ExitCode, Failure> {
     let none = || format!("`{}` names no card: give one with `--card rtx3060`", step.label);
     let card = asked.or(first).ok_or_else(none)?;
     let headroom = arguments.headroom.unwrap_or(step.plan.headroom);
-    let now = step.plan.cost(card, headroom).map_err(|error| format!("`{}`: {error}", step.label))?;
-    let changes = step.plan.advice(card, headroom).map_err(|error| format!("`{}`: {error}", step.label))?;
-    let hints = Hints::new(&step, card, headroom)?;
+    let aim = if asked.is_some() { vec![card] } else { step.plan.cards.clone() };
+    let adviser = step.plan.adviser(&aim, Some(Device::Known(card)), headroom);
+    let named = |error: NotPlanned| format!("`{}`: {error}", step.label);
+    let spent = adviser.spent().map_err(named)?;
+    let now = adviser.now().map_err(named)?;
+    let changes = adviser.advice(&now, |count, plan| at_once(count, plan));
+    let hints = Hints::new(&step, &spent, card, headroom)?;
     let report = Report { step, card, headroom, now, changes, hints };
     print(&match arguments.format {
         Plain::Json => format!("{:#}\n", as_json(&report)),
@@ -61,7 +66,7 @@ fn as_json(report: &Report) -> Value {
         json!({
             "batch": cost.batch,
             "precision": cost.precision.name(),
-            "total": cost.total,
+            "total": cost.total(),
             "fits": cost.fits,
             "ms": cost.ms,
             "bus_ms": cost.bus_ms,

@@ -11,9 +11,9 @@ use gpumem_core::report::Advice;
 pub fn text(report: &Report, terminal: Option<Terminal>) -> String {
     let (now, card) = (&report.now, report.card);
     let has = card.usable().saturating_sub(report.headroom);
-    let fits = match has.checked_sub(now.total) {
+    let fits = match has.checked_sub(now.total()) {
         Some(left) => format!("fits, {} left", bytes(left)),
-        None => format!("over by {}", bytes(now.total - has)),
+        None => format!("over by {}", bytes(now.total() - has)),
     };
     let mut text = format!(
         "{}, batch {}, {}, {}: {} of {}, {fits}; a step takes {} at least\n\n",
@@ -21,7 +21,7 @@ pub fn text(report: &Report, terminal: Option<Terminal>) -> String {
         now.batch,
         now.precision.name(),
         card.short_name,
-        bytes(now.total),
+        bytes(now.total()),
         bytes(has),
         time(now.ms + now.bus_ms),
     );
@@ -41,8 +41,8 @@ fn changes(report: &Report, terminal: Option<Terminal>) -> String {
         rows.push([
             (index + 1).to_string(),
             advice.change.clone(),
-            difference(now.total, advice.cost.total),
-            bytes(advice.cost.total),
+            difference(now.total(), advice.cost.total()),
+            bytes(advice.cost.total()),
             added(advice.added_time(now)),
             if advice.cost.fits { "yes" } else { "no" }.into(),
             note(advice),
@@ -50,14 +50,14 @@ fn changes(report: &Report, terminal: Option<Terminal>) -> String {
     }
     let plain = table(&rows, &[0, 2, 3, 4]);
     let Some(terminal) = terminal else { return plain };
-    let most = report.changes.iter().map(|advice| advice.cost.total).fold(now.total, u64::max);
+    let most = report.changes.iter().map(|advice| advice.cost.total()).fold(now.total(), u64::max);
     // Two lines of the table are its heading.
     let with_bars = plain.lines().enumerate().map(|(line, row)| {
         let Some(advice) = line.checked_sub(2).and_then(|index| report.changes.get(index)) else {
             return format!("{row}\n");
         };
         let colour = if advice.cost.fits { Colour::Green } else { Colour::Red };
-        let bar = paint(&bar(advice.cost.total, most, terminal.width - INDENT), colour);
+        let bar = paint(&bar(advice.cost.total(), most, terminal.width - INDENT), colour);
         format!("{row}\n{:INDENT$}{bar}\n", "")
     });
     with_bars.collect()
@@ -68,7 +68,7 @@ const INDENT: usize = 4;
 
 fn note(advice: &Advice) -> String {
     match advice.cost.bus_ms {
-        0.0 => advice.note.into(),
+        0.0 => advice.note.clone(),
         bus if advice.note.is_empty() => format!("{} of the bus a step", time(bus)),
         bus => format!("{}, {} of the bus a step", advice.note, time(bus)),
     }

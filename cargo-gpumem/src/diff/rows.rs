@@ -22,9 +22,10 @@ pub fn on_cards((step, budget): Side<'_>) -> impl Iterator<Item = (&'static Card
     })
 }
 
-/// Returns the least milliseconds of a step on a card: see [`Cost::ms`](gpumem_core::report::Cost). `None` for a card without rates.
+/// Returns the least milliseconds of a step's operations on a card. `None` for a card without rates.
 pub fn least_time(step: &PlannedProgram, card: &'static Card) -> Option<f64> {
-    Some(step.plan.cost(card, step.plan.headroom).ok()?.ms)
+    let adviser = step.plan.adviser(&[card], Some(Device::Known(card)), step.plan.headroom);
+    Some(adviser.spent().ok()?.iter().map(|spent| spent.ms).sum())
 }
 
 /// Returns the rows of a program on both sides: its arena, and all else that differs.

@@ -1,8 +1,8 @@
 //! Settings of a plan that differ from those in the source: `batch=64`.
 
+use crate::text::bytes;
 use crate::values::{checkpoint as checkpoint_text, device, precision};
 use gpumem_core::Precision;
-use gpumem_core::cards::Card;
 use gpumem_core::report::Device;
 use gpumem_core::suggest::nearest;
 use gpumem_core::train::{Checkpoint, Offload, Update};
@@ -13,7 +13,7 @@ use std::fmt;
 pub enum Change {
     Batch(u64),
     Precision(Precision),
-    Card(&'static Card),
+    Card(Device),
     Checkpoint(Checkpoint),
     MicroBatches(u64),
     Offload(Offload),
@@ -29,7 +29,7 @@ impl fmt::Display for Change {
         match self {
             Change::Batch(samples) => write!(f, "batch={samples}"),
             Change::Precision(precision) => write!(f, "precision={}", precision.name()),
-            Change::Card(card) => write!(f, "card={}", card.slug),
+            Change::Card(device) => write!(f, "card={}", spelled(*device)),
             Change::Checkpoint(checkpoint) => write!(f, "checkpoint={checkpoint:?}"),
             Change::MicroBatches(parts) => write!(f, "micro_batches={parts}"),
             Change::Offload(offload) => write!(f, "offload={}", offload.name()),
@@ -54,7 +54,7 @@ pub fn change(text: &str) -> Result<Change, String> {
         "micro_batches" => Change::MicroBatches(count()?),
         "chunks" => Change::Chunks(count()?),
         "precision" => Change::Precision(precision(value)?),
-        "card" => Change::Card(card(value)?),
+        "card" => Change::Card(device(value)?),
         "checkpoint" => Change::Checkpoint(checkpoint(value)?),
         "offload" => {
             let found = Offload::ALL.into_iter().find(|offload| offload.name().eq_ignore_ascii_case(value));
@@ -74,11 +74,11 @@ pub fn change(text: &str) -> Result<Change, String> {
     })
 }
 
-/// Reads a card of the table.
-pub fn card(text: &str) -> Result<&'static Card, String> {
-    match device(text)? {
-        Device::Known(card) => Ok(card),
-        Device::Size(_) => Err("a size is no card: name one; `cargo gpumem cards` lists them".into()),
+/// Returns a card or a size as options take it.
+fn spelled(device: Device) -> String {
+    match device {
+        Device::Known(card) => card.slug.to_string(),
+        Device::Size(size) => bytes(size).replace(' ', ""),
     }
 }
 
@@ -107,6 +107,7 @@ mod tests {
             "batch=64",
             "precision=Mixed(Bf16)",
             "card=rtx3060",
+            "card=11.50GiB",
             "checkpoint=Auto",
             "checkpoint=Budget(0.5)",
             "micro_batches=4",

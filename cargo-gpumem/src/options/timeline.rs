@@ -1,10 +1,11 @@
 //! The command line of `cargo gpumem timeline`.
 
-use super::change::{Change, card, change};
+use super::change::{Change, change};
 use super::{Build, Settings};
 use crate::Failure;
+use crate::values::device;
 use clap::{Args, ValueEnum};
-use gpumem_core::cards::Card;
+use gpumem_core::report::Device;
 use gpumem_core::suggest::nearest;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,9 @@ pub struct Timeline {
     /// A second plan beside the first, with these settings, such as `batch=64,checkpoint=Auto`
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = change)]
     pub against: Vec<Change>,
-    /// Card to plan for, instead of those in the source
-    #[arg(long, value_name = "CARD", value_parser = card)]
-    pub card: Option<&'static Card>,
+    /// Card to plan for, or a size such as `11.5GiB`, instead of the cards in the source
+    #[arg(long, value_name = "CARD", value_parser = device)]
+    pub card: Option<Device>,
     /// The forward pass instead of the training step
     #[arg(long)]
     pub inference: bool,

@@ -1,16 +1,15 @@
-//! Plans of a network with other settings: those that a user asks for, and alternatives that a page shows.
+//! Plans of a network with other settings, which a user asks for.
 
 use super::step::PlacedStep;
 use crate::Failure;
 use crate::network::Network;
 use crate::options::{Change, Settings};
-use crate::plan::step;
+use crate::plan::{PlannedProgram, step};
 use crate::values::Batch;
-use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Blueprint, Steps, Term, unchunkable};
 use gpumem_core::program::loss::Chunks;
-use gpumem_core::report::Written;
+use gpumem_core::report::{Device, Written};
 use gpumem_core::train::optim::whole_states;
 use gpumem_core::train::{Checkpoint, Offload, Update};
 
@@ -21,14 +20,26 @@ pub struct Variant {
     pub written: Written,
     pub is_training: bool,
     pub settings: Settings,
+    /// The device that it is planned for. `None` if no card is named.
+    pub device: Option<Device>,
 }
 
 impl Variant {
+    /// Returns the variant for another device, instead of the cards in the source.
+    pub fn on(mut self, device: Device) -> Variant {
+        self.written.cards = device.aim();
+        Variant { device: Some(device), ..self }
+    }
+
     /// Plans it.
-    pub fn plan(&self) -> Result<PlacedStep, Failure> {
-        let program = step(&self.network, &self.written, self.is_training, &self.settings)?;
+    pub fn plan(&self) -> Result<PlannedProgram, Failure> {
+        step(&self.network, &self.written, self.is_training, &self.settings)
+    }
+
+    /// Returns a plan of it with a place for each tensor.
+    pub fn placed(&self, program: &PlannedProgram) -> Result<PlacedStep, Failure> {
         let settings = if self.is_training { settings(&self.network.blueprint) } else { Vec::new() };
-        PlacedStep::new(&self.network, &program, settings.iter().map(ToString::to_string).collect())
+        PlacedStep::new(&self.network, program, self.device, settings.iter().map(ToString::to_string).collect())
     }
 
     /// Returns the variant with one more change. Fails if the network cannot have it.
@@ -37,7 +48,7 @@ impl Variant {
         match change {
             Change::Batch(samples) => other.settings.batch = Some(Batch::Samples(samples)),
             Change::Precision(precision) => other.settings.precision = Some(precision),
-            Change::Card(card) => other.written.cards = vec![card],
+            Change::Card(device) => other = other.on(device),
             _ if !self.is_training => {
                 return Err(format!("`{change}` is a setting of training, and this is inference"));
             }
@@ -66,15 +77,6 @@ impl Variant {
     /// Returns samples in a step. `None` for a network that is generic over them.
     pub fn samples(&self) -> Option<u64> {
         self.settings.samples().or(self.written.batch)
-    }
-
-    pub fn precision(&self) -> Precision {
-        self.settings.precision.unwrap_or(self.written.precision)
-    }
-
-    /// Returns the micro-batches of a step.
-    pub fn micro_batches(&self) -> u64 {
-        self.network.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches)
     }
 
     /// Calls `change` with the settings of each training step, and with the graph and its outputs.
@@ -144,55 +146,5 @@ fn settings(blueprint: &Blueprint) -> Vec<Change> {
         _ => None,
     });
     all.extend(chunks.max().map(Change::Chunks));
-    all
-}
-
-/// Another program of a network, which was planned.
-pub struct Alternative {
-    pub change: Change,
-    pub step: PlacedStep,
-}
-
-/// Plans the usual alternatives to a step, several at once. Those that the network cannot have, or that change nothing, are left out.
-pub fn alternatives(variant: &Variant, written: &PlacedStep) -> Vec<Alternative> {
-    let changes = usual(variant);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(changes.len().max(1));
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let plan = |change: Change| {
-        let other = variant.with(change).ok()?;
-        // The reason why an alternative has no plan is of no use here: it is none.
-        let step = other.plan().ok()?;
-        let differs = step.budget.lines != written.budget.lines || step.operations.len() != written.operations.len();
-        differs.then_some(Alternative { change, step })
-    };
-    let work = || {
-        let mut found = Vec::new();
-        loop {
-            let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(&change) = changes.get(index) else { return found };
-            found.extend(plan(change).map(|alternative| (index, alternative)));
-        }
-    };
-    let mut all = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect::<Vec<_>>()
-    });
-    all.sort_by_key(|(index, _)| *index);
-    all.into_iter().map(|(_, alternative)| alternative).collect()
-}
-
-/// Returns the changes that are tried, each alone.
-fn usual(variant: &Variant) -> Vec<Change> {
-    let samples = variant.samples().unwrap_or(1);
-    let mut all = vec![Change::Batch(samples / 2), Change::Batch(samples.saturating_mul(2))];
-    all.retain(|change| *change != Change::Batch(0));
-    all.extend(Precision::ALL.into_iter().filter(|&it| it != variant.precision()).map(Change::Precision));
-    let Some(steps) = variant.network.blueprint.training.as_ref().filter(|_| variant.is_training) else { return all };
-    all.push(Change::MicroBatches(variant.micro_batches().saturating_mul(2)));
-    let checkpoints = [Checkpoint::None, Checkpoint::Norms, Checkpoint::Cheap, Checkpoint::Budget(0.5)];
-    all.extend(checkpoints.into_iter().filter(|&it| it != steps.checkpoint).map(Change::Checkpoint));
-    let offloads = [Offload::OptimizerState, Offload::Activations];
-    all.extend(offloads.into_iter().filter(|&it| it != steps.descent.offload).map(Change::Offload));
-    all.push(Change::Chunks(8));
     all
 }

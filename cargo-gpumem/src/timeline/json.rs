@@ -5,10 +5,10 @@
 
 use super::Picture;
 use super::category::Category;
-use super::changes::Alternative;
 use super::step::{Live, PlacedStep, TensorPart, TimedOperation};
 use gpumem_core::graph::SourceLine;
 use gpumem_core::memory::budget::{BUS_BYTES, Budget, Line};
+use gpumem_core::report::Advice;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub fn of(picture: &Picture) -> Value {
     let tensors = tensors(step, &mut names, &mut shapes);
     let device = step.card.map(|(device, headroom)| {
         json!({
-            "name": crate::text::name(device),
+            "name": step.card_name(),
             "slug": crate::text::slug(device),
             "usable": device.usable(),
             "headroom": headroom,
@@ -173,16 +173,17 @@ fn uses(all: &[(usize, u8)]) -> Value {
     all.iter().map(step).collect()
 }
 
-fn alternative(alternative: &Alternative) -> Value {
-    let Alternative { change, step } = alternative;
-    let recomputed = step.operations.iter().filter(|it| it.stretch == super::category::Stretch::Again).count();
+fn alternative(Advice { change, note, cost }: &Advice) -> Value {
+    let us = |ms: f64| (ms * 1e3).round() as u64;
     json!({
-        "change": change.to_string(),
-        "batch": step.batch,
-        "bytes": step.budget.lines,
-        "host": step.budget.host,
-        "fetched": step.budget.fetched,
-        "recomputed": recomputed,
-        "least_us": step.least_us().round() as u64,
+        "change": change,
+        "note": note,
+        "batch": cost.batch,
+        "bytes": cost.budget.lines,
+        "host": cost.budget.host,
+        "fetched": cost.budget.fetched,
+        "recomputed": cost.recomputed,
+        "least_us": us(cost.ms),
+        "bus_us": us(cost.bus_ms),
     })
 }

@@ -20,7 +20,9 @@ use crate::network::Network;
 use crate::options::{FileOptions, Target, Timeline, TimelineFormat, is_file, is_source};
 use crate::output::{print_bytes, say};
 use crate::outputs::{Staged, keep, refuse};
-use changes::{Alternative, Variant, alternatives};
+use crate::threads::at_once;
+use changes::Variant;
+use gpumem_core::report::{Advice, Device};
 use gpumem_import::torch::Report;
 use gpumem_import::tree;
 use gpumem_language::source::{Mistake, Overrides, declared};
@@ -33,7 +35,8 @@ use step::PlacedStep;
 /// A step with everything that a page shows beside it.
 pub struct Picture {
     pub step: PlacedStep,
-    pub alternatives: Vec<Alternative>,
+    /// Changes of the step, as `cargo gpumem advise` lists them.
+    pub alternatives: Vec<Advice>,
     /// The curve of the step in PyTorch. `None` unless the network was read from a model of PyTorch.
     pub reference: Option<Reference>,
 }
@@ -116,12 +119,14 @@ fn contents(
     report: Option<Rc<Report>>,
 ) -> Result<Vec<u8>, Failure> {
     let (written, is_training) = network.program(arguments.inference)?;
-    let mut written = written.clone();
-    if let Some(card) = arguments.card {
-        written.cards = vec![card];
+    let device = written.cards.first().copied().map(Device::Known);
+    let (network, written, settings) = (network.clone(), written.clone(), arguments.settings.clone());
+    let mut variant = Variant { network, written, is_training, settings, device };
+    if let Some(device) = arguments.card {
+        variant = variant.on(device);
     }
-    let variant = Variant { network: network.clone(), written, is_training, settings: arguments.settings.clone() };
-    let step = variant.plan()?;
+    let program = variant.plan()?;
+    let step = variant.placed(&program)?;
     let text = match format {
         TimelineFormat::Svg => svg::of(&step),
         TimelineFormat::Csv => csv::of(&step),
@@ -129,11 +134,17 @@ fn contents(
         TimelineFormat::Html | TimelineFormat::Json => {
             let title = format!("{}: memory of a step", step.title);
             let reference = report.filter(|_| is_training).map(|report| Reference::new(&report, &step));
-            let alternatives = alternatives(&variant, &step);
+            let adviser = program.plan.adviser(&program.plan.cards, variant.device, program.plan.headroom);
+            let now = adviser.now().map_err(|error| format!("`{}`: {error}", program.label))?;
+            let alternatives = adviser.advice(&now, |count, plan| at_once(count, plan));
             let mut pictures = vec![Picture { step, alternatives, reference }];
             if !arguments.against.is_empty() {
                 let other = arguments.against.iter().try_fold(variant, |variant, &change| variant.with(change))?;
-                pictures.push(Picture { step: other.plan()?, alternatives: Vec::new(), reference: None });
+                pictures.push(Picture {
+                    step: other.placed(&other.plan()?)?,
+                    alternatives: Vec::new(),
+                    reference: None,
+                });
             }
             let data: Vec<serde_json::Value> = pictures.iter().map(json::of).collect();
             match (format, data.as_slice()) {

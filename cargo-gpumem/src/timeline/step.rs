@@ -4,6 +4,7 @@ use super::category::{Category, Stretch, of_tensor};
 use crate::Failure;
 use crate::network::Network;
 use crate::plan::PlannedProgram;
+use crate::text::bytes;
 use gpumem_core::graph::SourceLines;
 use gpumem_core::memory::budget::{Budget, padded};
 use gpumem_core::memory::place::{Placed, on_host};
@@ -113,12 +114,16 @@ impl Live {
 }
 
 impl PlacedStep {
-    /// Returns the step of a planned program.
-    pub fn new(network: &Network, program: &PlannedProgram, settings: Vec<String>) -> Result<PlacedStep, Failure> {
+    /// Returns the step of a program that is planned for its cards, or without any for the device.
+    pub fn new(
+        network: &Network,
+        program: &PlannedProgram,
+        device: Option<Device>,
+        settings: Vec<String>,
+    ) -> Result<PlacedStep, Failure> {
         let plan = &program.plan;
-        let (placed, budget) = plan.placed().map_err(|error| format!("`{}`: {error}", program.title))?;
-        let card = plan.cards.first().map(|&card| (Device::Known(card), plan.headroom));
-        let device = card.map(|(device, _)| device);
+        let placed = plan.placed_within(&plan.cards, device, plan.headroom);
+        let (placed, budget) = placed.map_err(|error| format!("`{}`: {error}", program.title))?;
         let ranks = plan.ranks();
         let budget = budget
             .with_reserve(device.map_or(0, Device::reserve))
@@ -135,13 +140,22 @@ impl PlacedStep {
             ranks: ranks.count,
             precision: plan.precision.name(),
             settings,
-            card,
+            card: device.map(|device| (device, plan.headroom)),
             budget,
             operations: operations(&placed, program, device),
             repeated: if micro_batches > 1 { placed.program.repeated() } else { 0 },
             layers: layers.collect(),
             lines: network.blueprint.graph.lines.clone(),
             tensors: tensors(&placed),
+        })
+    }
+
+    /// Returns the name of the card, or `card of 11.50 GiB` for a size. `None` if no card is named.
+    pub fn card_name(&self) -> Option<String> {
+        let (device, _) = self.card?;
+        Some(match device {
+            Device::Known(card) => card.short_name.to_string(),
+            Device::Size(size) => format!("card of {}", bytes(size)),
         })
     }
 

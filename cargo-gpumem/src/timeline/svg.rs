@@ -5,8 +5,9 @@
 use super::category::{Category, Stretch};
 use super::html::escaped;
 use super::step::{Live, PlacedStep};
-use crate::text::{bytes, name};
+use crate::text::bytes;
 use gpumem_core::memory::budget::Line;
+use gpumem_core::report::Device;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -57,7 +58,10 @@ fn subtitle(step: &PlacedStep) -> String {
     let mut subtitle = format!("arena {}, peak at operation {peak}: {at}", bytes(step.budget[Line::Arena]));
     if let Some((device, _)) = step.card {
         let total = bytes(step.budget[Line::Total]);
-        subtitle += &format!("; {total} with the reserve, of {} on {}", bytes(device.usable()), name(device));
+        subtitle += &format!("; {total} with the reserve, of {}", bytes(device.usable()));
+        if let Device::Known(card) = device {
+            subtitle += &format!(" on {}", card.short_name);
+        }
     }
     subtitle
 }

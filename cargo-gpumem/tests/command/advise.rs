@@ -78,7 +78,6 @@ fn the_best_change_is_first_and_none_is_worthless() {
     let _alone = alone();
     write(&FIXTURE.join("advised.rs"), &net(PLAIN));
     let all = changes(&advice(&["advised.rs", "--card", "t4"]));
-    let worth = |(_, saved, time, _): &(String, i64, f64, u64)| *saved as f64 / (100.0 * time).max(0.1);
     let memory: Vec<_> = all.iter().take_while(|change| change.1 > 0).collect();
     assert!(memory.len() >= 6 && memory.windows(2).all(|pair| worth(pair[0]) >= worth(pair[1])), "{all:?}");
     // After those come changes that take more and save time.
@@ -88,6 +87,128 @@ fn the_best_change_is_first_and_none_is_worthless() {
         all.iter().any(|it| it.0 == "precision: Mixed(F16)") && all.iter().all(|it| !it.0.contains("Bf16")),
         "{all:?}"
     );
+}
+
+/// Returns the bytes that a change saves for each percent of time.
+fn worth((_, saved, time, _): &(String, i64, f64, u64)) -> f64 {
+    *saved as f64 / (100.0 * time).max(0.1)
+}
+
+/// True if a change is of another batch or of ranks, which is not tried together with something else.
+fn is_another_task(change: &str) -> bool {
+    change.starts_with("batch:") || change.contains("ranks:")
+}
+
+/// Returns the settings of `TRAIN` after `PLAIN` with two changes. `None` if the test does not know how one of them is written.
+fn with_both(both: &str) -> Option<String> {
+    let mut train = PLAIN.to_string();
+    for change in both.split(" and ") {
+        let (name, value) = change.split_once(": ")?;
+        train = match name {
+            "checkpoint" if value != "Auto" => train.replace("checkpoint: None", change),
+            "optimizer" => train.replace("optimizer: AdamW {}", &format!("{change} {{}}")),
+            "CrossEntropy { chunks" => train.replace("CrossEntropy", change),
+            "precision" | "micro_batches" | "offload" => format!("{train}, {change}"),
+            _ => return None,
+        };
+    }
+    Some(train)
+}
+
+/// Two changes at once need what the network with both needs, and are better than each alone.
+#[test]
+fn two_changes_at_once_are_planned() {
+    let _alone = alone();
+    write(&FIXTURE.join("advised.rs"), &net(PLAIN));
+    let all = changes(&advice(&["advised.rs"]));
+    let pairs: Vec<_> =
+        all.iter().filter(|change| with_both(&change.0).is_some() && change.0.contains(" and ")).collect();
+    assert!(pairs.len() >= 2, "{all:?}");
+    for pair in pairs {
+        write(&FIXTURE.join("changed.rs"), &net(&with_both(&pair.0).unwrap()));
+        assert_eq!(fits(&["changed.rs"])[0]["total"].as_u64().unwrap(), pair.3, "{}", pair.0);
+        for part in pair.0.split(" and ") {
+            // One that is not listed saves nothing.
+            let Some(alone) = all.iter().find(|change| change.0 == part) else { continue };
+            assert!(worth(pair) > worth(alone) || pair.2 < alone.2, "{pair:?} is not better than {alone:?}");
+        }
+    }
+}
+
+/// If no change alone makes a network fit, two that do are listed.
+#[test]
+fn two_changes_fit_where_none_does() {
+    let _alone = alone();
+    write(&FIXTURE.join("advised.rs"), &net(PLAIN));
+    let found = advice(&["advised.rs"]);
+    let usable = found["usable"].as_u64().unwrap();
+    let all = changes(&found);
+    let least = |both: bool| {
+        let of = all.iter().filter(|change| change.0.contains(" and ") == both && !is_another_task(&change.0));
+        of.map(|change| change.3).min().unwrap()
+    };
+    let (alone, both) = (least(false), least(true));
+    assert!(both < alone, "{all:?}");
+    let headroom = format!("{}KiB", (usable - (alone + both) / 2) >> 10);
+    let tight = advice(&["advised.rs", "--headroom", &headroom]);
+    assert_eq!(tight["now"]["fits"], false);
+    let fitting: Vec<&str> = tight["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|it| it["cost"]["fits"] == true)
+        .map(|it| it["change"].as_str().unwrap())
+        .collect();
+    let fitting: Vec<&str> = fitting.into_iter().filter(|change| !is_another_task(change)).collect();
+    assert!(!fitting.is_empty() && fitting.iter().all(|change| change.contains(" and ")), "{fitting:?}");
+    let (text, _) = printed(&["advise", "advised.rs", "--headroom", &headroom]);
+    assert!(text.contains(&format!("  {}  ", fitting[0])), "{text}");
+}
+
+/// The format of frozen weights is a change, as `base` of each `lora` is written.
+#[test]
+fn a_base_of_lora_is_advised() {
+    let _alone = alone();
+    let net = |lora: &str| {
+        format!(
+            "use gpumem::prelude::*;\n\nnetwork! {{\n    pub struct Net;\n\n    const TRAIN: Train = Train {{ batch: 8, optimizer: \
+             AdamW {{}}, loss: CrossEntropy, precision: Mixed(Bf16), cards: [RTX_3060] }};\n\n    fn forward(x: Features<512>) -> \
+             Logits<10> {{\n        [lora(8, 16.0, repeat(6, [Linear(2048), Relu]){lora}), Linear(10)]\n    }}\n}}\n"
+        )
+    };
+    write(&FIXTURE.join("adapted.rs"), &net(""));
+    let all = changes(&advice(&["adapted.rs"]));
+    for coding in ["Int8", "Nf4", "Nf4Double"] {
+        let name = format!("base = {coding} in lora(..)");
+        let change = all.iter().find(|change| change.0 == name).unwrap_or_else(|| panic!("{name}: {all:?}"));
+        write(&FIXTURE.join("changed.rs"), &net(&format!(", base = {coding}")));
+        assert_eq!(fits(&["changed.rs"])[0]["total"].as_u64().unwrap(), change.3, "{name}");
+        assert!(change.1 > 0, "{change:?}");
+    }
+    write(&FIXTURE.join("coded.rs"), &net(", base = Nf4"));
+    let coded = changes(&advice(&["coded.rs"]));
+    assert!(coded.iter().all(|change| !change.0.contains("in lora(..)")), "{coded:?}");
+}
+
+/// The states of a named step are declared by the programs of all steps, so that its optimizer changes each of them.
+#[test]
+fn an_optimizer_of_a_named_step_is_advised() {
+    let _alone = alone();
+    let net = |optimizer: &str| {
+        format!(
+            "use gpumem::prelude::*;\n\nnetwork! {{\n    pub struct Two;\n\n    const HEAD: Train = Train {{ batch: 8, trains: \
+             \"head*\", optimizer: Sgd {{}}, loss: Mse, cards: [RTX_3060] }};\n    const BODY: Train = Train {{ batch: 8, trains: \
+             \"body*\", optimizer: {optimizer} {{}}, loss: Mse, cards: [RTX_3060] }};\n\n    fn forward(x: Features<512>) -> \
+             Features<4> {{\n        [Linear(2048, name = \"body\"), Relu, Linear(4, name = \"head\")]\n    }}\n}}\n"
+        )
+    };
+    write(&FIXTURE.join("two.rs"), &net("AdamW"));
+    let all = changes(&advice(&["two.rs"]));
+    let change = all.iter().find(|change| change.0 == "optimizer: Sgd").unwrap_or_else(|| panic!("{all:?}"));
+    // The weights of the body are 2048 rows of 512, with two states of 4 bytes.
+    assert!(change.1 >= 2048 * 512 * 8, "{change:?}");
+    write(&FIXTURE.join("changed.rs"), &net("Sgd"));
+    assert_eq!(advice(&["changed.rs"])["now"]["total"].as_u64().unwrap(), change.3);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Each format against the program that it shows.
 
-use super::{NETWORKS, column, file, json, number, placed, printed, sources, text};
+use super::{NETWORKS, column, command, file, json, number, placed, printed, sources, text};
 use gpumem_core::memory::budget::{Line, padded};
 use gpumem_core::program::Class;
 use quick_xml::events::Event;
@@ -223,32 +223,62 @@ fn two_plans_are_compared() {
     assert_eq!(both[1]["precision"], "Mixed(Bf16)");
 }
 
+/// Returns a change as `--against` takes it. `None` if it is no setting there.
+fn setting(change: &str) -> Option<String> {
+    if let Some(chunks) = change.strip_prefix("CrossEntropy { chunks: ") {
+        return Some(format!("chunks={}", chunks.trim_end_matches(" }")));
+    }
+    let (name, value) = change.split_once(": ")?;
+    // `Auto` is listed as the leanest step, and taken as what fits.
+    let is_setting = ["batch", "precision", "checkpoint", "micro_batches", "offload", "update"].contains(&name);
+    let value = value.split(" (").next()?;
+    (is_setting && value != "Auto" && !change.contains(" and ")).then(|| format!("{name}={value}"))
+}
+
 /// Alternatives are planned: each is the plan that the command makes with that setting.
 #[test]
 fn alternatives_are_plans() {
     let folder = sources();
-    let plan = json(folder.path(), &["plain.rs"]);
-    let all = plan["alternatives"].as_array().unwrap();
-    let changes: Vec<&str> = all.iter().map(|alternative| alternative["change"].as_str().unwrap()).collect();
-    for expected in [
-        "batch=32",
-        "batch=128",
-        "precision=Mixed(Bf16)",
-        "micro_batches=2",
-        "checkpoint=Budget(0.5)",
-        "offload=OptimizerState",
-    ] {
-        assert!(changes.contains(&expected), "{changes:?}");
+    let mut looked_at = Vec::new();
+    for name in ["plain.rs", "parts.rs"] {
+        let plan = json(folder.path(), &[name]);
+        for alternative in plan["alternatives"].as_array().unwrap() {
+            let change = alternative["change"].as_str().unwrap();
+            let Some(setting) = setting(change) else { continue };
+            let both = json(folder.path(), &[name, "--against", &setting]);
+            assert_eq!(both[1]["budget"]["bytes"], alternative["bytes"], "{name}: {change}");
+            assert_eq!(both[1]["least_us"], alternative["least_us"], "{name}: {change}");
+            let recomputed = column(&both[1], "operations", "phase").into_iter().filter(|phase| *phase == 4).count();
+            assert_eq!(recomputed as u64, number(&alternative["recomputed"]), "{name}: {change}");
+            looked_at.push(setting);
+        }
     }
-    // Logits of one class for each sample have no chunks, and the network has `checkpoint: Norms`.
-    assert!(!changes.iter().any(|change| change.starts_with("chunks") || change.ends_with("Norms")), "{changes:?}");
-    for alternative in all {
-        let both = json(folder.path(), &["plain.rs", "--against", alternative["change"].as_str().unwrap()]);
-        assert_eq!(both[1]["budget"]["bytes"], alternative["bytes"], "{}", alternative["change"]);
-        assert_eq!(both[1]["least_us"], alternative["least_us"], "{}", alternative["change"]);
+    for expected in
+        ["batch=32", "precision=Mixed(Bf16)", "micro_batches=2", "checkpoint=Budget(0.5)", "offload=All", "batch=16"]
+    {
+        assert!(looked_at.iter().any(|setting| setting == expected), "{expected}: {looked_at:?}");
     }
-    let chunked = json(folder.path(), &["parts.rs"]);
-    assert!(chunked["alternatives"].to_string().contains("chunks=8"), "{}", chunked["alternatives"]);
+}
+
+/// The page and `advise` list the same changes in the same order, with the same bytes.
+#[test]
+fn alternatives_are_those_of_advise() {
+    let folder = sources();
+    for (name, _) in NETWORKS {
+        let plan = json(folder.path(), &[&file(name), "--card", "rtx3060"]);
+        let advice = command(folder.path(), "advise", &[&file(name), "--card", "rtx3060", "--format", "json"]);
+        let advice: Value = serde_json::from_slice(&advice.stdout).unwrap();
+        let total = |alternative: &Value| alternative["bytes"].as_array().unwrap().last().unwrap().clone();
+        let on_page = plan["alternatives"].as_array().unwrap().iter();
+        let on_page: Vec<(Value, Value)> = on_page.map(|it| (it["change"].clone(), total(it))).collect();
+        let advised = advice["changes"].as_array().unwrap().iter();
+        let advised: Vec<(Value, Value)> =
+            advised.map(|it| (it["change"].clone(), it["cost"]["total"].clone())).collect();
+        assert_eq!(on_page, advised, "{name}");
+        assert!(!advised.is_empty(), "{name}");
+        let now = plan["budget"]["bytes"].as_array().unwrap().last().unwrap();
+        assert_eq!(*now, advice["now"]["total"], "{name}");
+    }
 }
 
 /// The page has the data that `--format json` writes, and its scripts.

@@ -25,11 +25,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the command in a folder.
-fn timeline(folder: &Path, arguments: &[&str]) -> Output {
+/// Runs one of the commands in a folder.
+fn command(folder: &Path, name: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
-    command.args(["gpumem", "timeline"]).args(arguments).current_dir(folder);
+    command.args(["gpumem", name]).args(arguments).current_dir(folder);
     command.output().unwrap()
+}
+
+fn timeline(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, "timeline", arguments)
 }
 
 /// Returns what the command prints.

@@ -1,6 +1,7 @@
 //! Files that are written, and messages.
 
 use super::{failure, file, printed, sources, text, timeline};
+use gpumem_core::memory::budget::Line;
 
 #[test]
 fn files_are_written_and_not_replaced() {
@@ -48,7 +49,7 @@ fn what_cannot_be_drawn_is_told() {
         (["plain.rs", "--against", "bach=2"], "no setting is called `bach`; did you mean `batch`?"),
         (["plain.rs", "--against", "precision=F8"], "write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)"),
         (["plain.rs", "--card", "rtx3061"], "did you mean rtx3060?"),
-        (["plain.rs", "--card", "11GiB"], "a size is no card: name one; `cargo gpumem cards` lists them"),
+        (["plain.rs", "--card", "11GB2"], "11GB2"),
     ] {
         let message = failure(folder.path(), &arguments);
         assert!(message.contains(expected), "{arguments:?}: {message}");
@@ -79,6 +80,39 @@ fn inference_and_cards_are_chosen() {
     let plan = super::json(folder.path(), &[&file("Writer")]);
     assert_eq!((plan["program"].as_str(), plan["card"].is_null()), (Some("infer"), true));
     assert_eq!(super::number(&plan["least_us"]), 0);
+}
+
+/// A size is a card of so many usable bytes: the step recomputes as little as fits, as `fit --cards` plans it.
+#[test]
+fn a_size_is_a_card() {
+    let folder = sources();
+    let automatic = super::NETWORKS[0].1.replace("loss: CrossEntropy", "loss: CrossEntropy, checkpoint: Auto");
+    std::fs::write(folder.path().join("automatic.rs"), automatic).unwrap();
+    let total = |plan: &serde_json::Value| super::number(plan["budget"]["bytes"].as_array().unwrap().last().unwrap());
+    let recomputed = |plan: &serde_json::Value| {
+        super::column(plan, "operations", "phase").into_iter().filter(|phase| *phase == 4).count()
+    };
+    let whole = super::json(folder.path(), &["automatic.rs", "--card", "11.5GiB"]);
+    assert_eq!((recomputed(&whole), whole["card"]["name"].as_str()), (0, Some("card of 11.50 GiB")));
+    assert_eq!(super::number(&whole["card"]["usable"]), 23 << 29);
+    // Between the leanest step and the whole one. The reserve of a small size is larger.
+    let line = |plan: &serde_json::Value, line: Line| super::number(&plan["budget"]["bytes"][line as usize]);
+    let least = super::json(folder.path(), &["automatic.rs", "--card", "600MiB"]);
+    let most = line(&whole, Line::Arena) + line(&least, Line::Reserve);
+    let size = format!("{}MiB", (total(&least) + most) >> 21);
+    let lean = super::json(folder.path(), &["automatic.rs", "--card", &size]);
+    assert!(recomputed(&lean) > 0 && total(&lean) <= super::number(&lean["card"]["usable"]), "{size}");
+    for (size, plan) in [("11.5GiB", &whole), (&size, &lean)] {
+        let fit = super::command(folder.path(), "fit", &["automatic.rs", "--cards", size, "--format", "json"]);
+        let fit: serde_json::Value = serde_json::from_str(&text(&fit.stdout)).unwrap();
+        assert!(fit.to_string().contains(&format!("\"total\":{}", total(plan))), "{size}: {} in {fit}", total(plan));
+        // No rate is known, so no time is told.
+        assert_eq!(super::number(&plan["least_us"]), 0);
+    }
+    let both = super::json(folder.path(), &["automatic.rs", "--card", "11.5GiB", "--against", &format!("card={size}")]);
+    assert_eq!(both[1]["tensors"], lean["tensors"]);
+    let picture = text(&printed(folder.path(), &["automatic.rs", "--card", &size, "-o", "-", "--format", "svg"]));
+    assert!(picture.contains("with the reserve, of ") && !picture.contains("MiB on "), "{picture}");
 }
 
 #[cfg(unix)]

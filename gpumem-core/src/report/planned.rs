@@ -10,7 +10,6 @@ use crate::lower::{
 };
 use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
 use crate::memory::refusal::Remedy;
-use crate::memory::tables::Tables;
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
 use crate::program::Program;
@@ -144,7 +143,7 @@ pub struct Planned {
     pub(super) convolution_workspace: u64,
     pub(super) blueprint: Blueprint,
     /// True if the network has `INFER`.
-    infers: bool,
+    pub(super) infers: bool,
     /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
     budgets: RefCell<BTreeMap<u64, ByBatch>>,
     /// The programs between which memory decides, by that limit.
@@ -203,6 +202,14 @@ fn owned(cards: &[&Card]) -> Vec<Card> {
 /// Returns the bytes that an arena may have on all of these cards. The largest number if there are none.
 fn room(cards: &[&Card], headroom: u64, ranks: Ranks) -> u64 {
     TargetCards { headroom, ranks, ..TargetCards::at(&owned(cards)) }.room()
+}
+
+/// Returns the bytes that an arena may have on all of these target cards. Without any, those on the device, or the largest number.
+pub(super) fn room_within(aim: &[&Card], device: Option<Device>, headroom: u64, ranks: Ranks) -> u64 {
+    match device {
+        Some(device) if aim.is_empty() => device.room(headroom, ranks),
+        _ => room(aim, headroom, ranks),
+    }
 }
 
 impl Planned {
@@ -330,7 +337,7 @@ impl Planned {
     /// See [`NotPlanned`].
     pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), NotPlanned> {
         let own = device.room(headroom, self.ranks());
-        self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom, self.ranks()) }, 0])
+        self.planned(aim, own, [room_within(aim, Some(device), headroom, self.ranks()), 0])
     }
 
     /// Returns the budget and the largest batch on a device. The budget has a reserve of 0. Plans as the compiler does for the cards of the network.
@@ -387,7 +394,7 @@ impl Planned {
     }
 
     /// Returns the program for an arena of `room` bytes.
-    fn program_within(&self, sizes: &Sizes, room: u64) -> Result<Program, NotPlanned> {
+    pub(super) fn program_within(&self, sizes: &Sizes, room: u64) -> Result<Program, NotPlanned> {
         let step = step_within(&self.choices, &self.blueprint, sizes, room)?;
         Ok(step.map_or_else(|| self.program.clone(), |step| step.program))
     }
@@ -403,8 +410,7 @@ impl Planned {
         device: Device,
         headroom: u64,
     ) -> Result<Option<Cheaper>, NotPlanned> {
-        let ranks = self.ranks();
-        self.cheaper(aim, if aim.is_empty() { device.room(headroom, ranks) } else { room(aim, headroom, ranks) })
+        self.cheaper(aim, room_within(aim, Some(device), headroom, self.ranks()))
     }
 
     /// Returns logits in chunks as a change that makes the step cheaper on the cards of the network: see [`Planned::as_written`].
@@ -452,7 +458,7 @@ impl Planned {
         if !self.training {
             return Ok(Vec::new());
         }
-        let room = if aim.is_empty() { device.room(headroom, self.ranks()) } else { room(aim, headroom, self.ranks()) };
+        let room = room_within(aim, Some(device), headroom, self.ranks());
         let sizes = self.sizes(aim);
         let program = self.program_within(&sizes, room)?;
         Ok(self.blueprint.remedies(&program, &sizes, room).planned.into_iter().flatten().collect())
@@ -512,11 +518,6 @@ impl Planned {
             if fits(middle) { low = middle } else { high = middle }
         }
         Some(low)
-    }
-
-    /// Returns the tables with the scratch limits for the cards of the network.
-    pub(super) fn limited_tables(&self) -> Tables<'_> {
-        self.tables.as_tables().with_workspaces(self.sizes(&self.cards).workspaces)
     }
 
     /// Calls `ask` with the budgets for these target cards. What it plans is known to later calls.
