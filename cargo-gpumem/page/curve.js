@@ -112,7 +112,8 @@ function drawCurve(pane, context, width, height) {
 /** Draws the chosen layer or tensor as a curve of its own, from the bottom. */
 function drawChosen(pane, context, x, y, from, to) {
   const { plan, edges } = pane;
-  const isChosen = state.layer !== null ? tensor => belongsTo(tensor, state.layer) : tensor => state.tensor?.tensor === tensor;
+  const lives = state.tensor?.plan === plan ? plan.livesOf(state.tensor.tensor) : [];
+  const isChosen = tensor => (state.layer !== null ? belongsTo(tensor, state.layer) : lives.includes(tensor));
   const chosen = plan.tensors.filter(tensor => isStacked(tensor.category) && isChosen(tensor));
   if (chosen.length === 0) return;
   const sizes = new Float64Array(plan.count + 1);

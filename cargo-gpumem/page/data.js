@@ -24,6 +24,8 @@ class Plan {
     this.room = raw.card ? raw.card.usable - raw.card.headroom : null;
     this.edges = edges(raw, this.count);
     this.tensors = raw.tensors.bytes.map((_, index) => this.tensor(index));
+    /** The lives of a tensor that goes to host memory and back, by the index of each: before, in host memory, after. */
+    this.lives = new Map(raw.parked.flatMap(lives => lives.map(index => [index, lives.map(other => this.tensors[other])])));
     const inArena = this.tensors.filter(tensor => !tensor.onHost && tensor.room > 0);
     /** Tensors of the arena with a byte or more, in the order in which they begin to live. */
     this.byFirst = inArena.slice().sort((a, b) => a.first - b.first || b.room - a.room);
@@ -113,6 +115,11 @@ class Plan {
     // Of several operations with the most live bytes, the budget names the first.
     this.peak = this.sum[this.raw.budget.peak] === this.sum[peak] ? this.raw.budget.peak : peak;
     this.hasHost = this.tensors.some(tensor => this.categories[tensor.category].name === "parked activations");
+  }
+
+  /** Returns a tensor, with its other lives if it goes to host memory and back. */
+  livesOf(tensor) {
+    return this.lives.get(tensor.index) ?? [tensor];
   }
 
   liveAt(at) {

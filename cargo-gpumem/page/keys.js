@@ -167,7 +167,7 @@ function start() {
   listen();
   // For tests and scripts.
   window.gpumem = {
-    plans, state, colourOf, isHatched, setView, setRange, setTheme, setOperation, selectTensor, pictureFile, csvText,
+    plans, state, colourOf, isHatched, opacity, setView, setRange, setTheme, setOperation, selectTensor, pictureFile, csvText,
     panes: () => panes,
     mapScale,
     frameTimes: () => frameTimes,

@@ -19,7 +19,7 @@ function mapScale(pane, height) {
 function opacity(tensor, plan) {
   if (!isShown(tensor.category) || !matches(tensor, plan)) return HIDDEN;
   if (state.layer !== null) return belongsTo(tensor, state.layer) ? 1 : NOT_CHOSEN;
-  if (state.tensor !== null && state.tensor.plan === plan) return state.tensor.tensor === tensor ? 1 : NOT_CHOSEN;
+  if (state.tensor !== null && state.tensor.plan === plan) return plan.livesOf(state.tensor.tensor).includes(tensor) ? 1 : NOT_CHOSEN;
   return 1;
 }
 
@@ -102,6 +102,22 @@ function drawFrame(pane, context, tensor, [width, height], colour, lineWidth) {
   context.lineWidth = lineWidth;
   context.strokeRect(left - 0.5, top - 0.5, frameWidth + 1, frameHeight + 1);
   return top + frameHeight / 2;
+}
+
+/** Draws dashed frames around the other lives of a chosen tensor, and a line from each to the next. */
+function drawLives(pane, context, tensor, [width, height]) {
+  const lives = pane.plan.livesOf(tensor).filter(life => !life.onHost);
+  if (lives.length < 2) return;
+  const x = pane.across(width);
+  context.setLineDash([4, 3]);
+  const middles = lives.map(life => drawFrame(pane, context, life, [width, height], inks.ink, 1.5));
+  context.beginPath();
+  lives.slice(1).forEach((life, index) => {
+    context.moveTo(x(pane.edges[lives[index].last + 1]), middles[index]);
+    context.lineTo(x(pane.edges[life.first]), middles[index + 1]);
+  });
+  context.stroke();
+  context.setLineDash([]);
 }
 
 /** Draws the frame of a chosen tensor, with a square at each of its uses: full for a write, empty for a read. */

@@ -136,18 +136,18 @@ class Pane {
       if (name === "map") {
         if (hover?.tensor && !hover.tensor.onHost) drawFrame(this, context, hover.tensor, [width, height], inks.ink, 1.5);
         const chosen = this.chosenTensor();
-        if (chosen) drawUses(this, context, chosen, [width, height]);
+        if (chosen) drawLives(this, context, chosen, [width, height]);
+        if (chosen && !chosen.onHost) drawUses(this, context, chosen, [width, height]);
       }
       context.restore();
     }
   }
 
-  /** Returns the chosen tensor if it is in the arena; for another plan, its tensor of the chosen name. */
+  /** Returns the chosen tensor; for another plan, its tensor of the chosen name. `null` if there is none. */
   chosenTensor() {
     if (!state.tensor) return null;
     const { plan, tensor } = state.tensor;
-    const own = plan === this.plan ? tensor : this.plan.tensors.find(other => other.name === tensor.name);
-    return own && !own.onHost ? own : null;
+    return plan === this.plan ? tensor : (this.plan.tensors.find(other => other.name === tensor.name) ?? null);
   }
 
   /** Writes the live bytes at the chosen operation beside it. */

@@ -163,10 +163,26 @@ function tensorTab() {
     element("h3", {}, swatch(tensor.category), breakable(tensor.name)),
     element("dl", {}, list),
     idleWords(plan, tensor),
+    ...livesItems(plan, tensor),
     element("p", {}, link("mark all tensors of this layer", () => selectLayer(tensor.layer))),
     element("h3", {}, `Used by ${plural(tensor.uses.length, "operation")}`),
     ...tensor.uses.slice(0, MOST_LAYERS).map(use => useItem(plan, use)),
   ];
+}
+
+/** Returns the lives of a tensor that goes to host memory and back, each to choose. Empty for other tensors. */
+function livesItems(plan, tensor) {
+  const lives = plan.livesOf(tensor);
+  if (lives.length < 2) return [];
+  const places = ["in the arena, until it leaves", "in host memory", "in the arena again"];
+  const entry = (life, index) =>
+    element(
+      "button",
+      { class: "item", "aria-pressed": String(life === tensor), on: { click: () => selectTensor(plan, life) } },
+      element("span", { class: "name" }, places[index]),
+      element("span", { class: "size" }, `${life.first} to ${life.last}`),
+    );
+  return [element("h3", {}, "Parked in host memory"), ...lives.map(entry)];
 }
 
 function useItem(plan, use) {

@@ -67,6 +67,7 @@ pub fn of(picture: &Picture) -> Value {
         "shapes": shapes.all,
         "operations": operations,
         "tensors": tensors,
+        "parked": step.parked,
         "alternatives": picture.alternatives.iter().map(alternative).collect::<Vec<_>>(),
         "reference": picture.reference.as_ref().map(|reference| json!({
             "name": reference.name,

@@ -11,6 +11,7 @@ use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::program::{Action, Class, Leg, Operand, Operation, Part, Tensor, TensorId};
 use gpumem_core::report::Device;
 use gpumem_core::report::roofline::{Rates, flops, moved};
+use std::collections::HashMap;
 
 /// A step with a place for each tensor.
 pub struct PlacedStep {
@@ -36,6 +37,8 @@ pub struct PlacedStep {
     pub layers: Vec<Layer>,
     pub lines: SourceLines,
     pub tensors: Vec<Live>,
+    /// The lives of each tensor that goes to host memory and back: before, in host memory, and after. They are indices of `tensors`.
+    pub parked: Vec<[usize; 3]>,
 }
 
 /// A layer: its path and its name in the language.
@@ -147,6 +150,7 @@ impl PlacedStep {
             layers: layers.collect(),
             lines: network.blueprint.graph.lines.clone(),
             tensors: tensors(&placed),
+            parked: parked(&placed),
         })
     }
 
@@ -243,6 +247,18 @@ fn uses(placed: &Placed) -> Vec<Vec<(usize, u8)>> {
         add(index, &operation.writes, 2);
     }
     uses
+}
+
+/// Returns the tensors before, during and after each stay in host memory.
+fn parked(placed: &Placed) -> Vec<[usize; 3]> {
+    let operands = |operation: &Operation| Some([operation.reads.first()?.tensor, operation.writes.first()?.tensor]);
+    let copies = |leg: Leg| {
+        let is_copy = move |operation: &&Operation| matches!(operation.action, Action::Park(own) if own == leg);
+        placed.program.operations.iter().filter(is_copy).filter_map(operands)
+    };
+    let returned: HashMap<TensorId, TensorId> = copies(Leg::Return).map(|[host, after]| (host, after)).collect();
+    let lives = copies(Leg::Leave).filter_map(|[before, host]| Some([before, host, *returned.get(&host)?]));
+    lives.map(|lives| lives.map(|id| id as usize)).collect()
 }
 
 /// Returns all tensors, then master copies, then the second half of the batch.

@@ -281,6 +281,26 @@ fn alternatives_are_those_of_advise() {
     }
 }
 
+/// A tensor that goes to host memory and back has three entries, which know each other.
+#[test]
+fn lives_of_parked_tensors_are_linked() {
+    let folder = sources();
+    let plan = json(folder.path(), &["parked.rs"]);
+    let [bytes, first, last] = ["bytes", "first", "last"].map(|name| column(&plan, "tensors", name));
+    let categories = categories(&plan);
+    let parked = plan["parked"].as_array().unwrap();
+    let activations = categories.iter().filter(|(name, _)| name == "parked activations").count();
+    assert!(!parked.is_empty() && parked.len() == activations);
+    for lives in parked {
+        let [before, host, after] = [0, 1, 2].map(|at| usize::try_from(number(&lives[at])).unwrap());
+        assert_eq!(categories[host].0, "parked activations");
+        assert!(categories[before].1 == "step" && categories[after].1 == "step", "{lives}");
+        assert!(bytes[before] == bytes[host] && bytes[host] == bytes[after], "{lives}");
+        assert!(first[before] < first[host] && last[before] < first[after] && first[after] < last[host] + 1, "{lives}");
+    }
+    assert!(json(folder.path(), &["plain.rs"])["parked"].as_array().unwrap().is_empty());
+}
+
 /// The page has the data that `--format json` writes, and its scripts.
 #[test]
 fn a_page_has_the_data() {
