@@ -20,9 +20,13 @@ fn the_page_works() {
     let model = format!("{}/../gpumem-import/tests/models/gpt2.pt2", env!("CARGO_MANIFEST_DIR"));
     printed(folder.path(), &[&model, "--card", "rtx3060", "-o", "gpt2.html"]);
     pages.extend(["two.html", "same.html", "gpt2.html"].map(String::from));
+    let pictures = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("timeline");
+    std::fs::create_dir_all(&pictures).unwrap();
     let script = format!("{}/tests/timeline/page.mjs", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new("node").arg(script).arg(folder.path()).args(pages).output().expect("node is needed");
+    let mut command = Command::new("node");
+    command.arg(script).arg(folder.path()).args(pages).env("SCREENSHOTS", &pictures);
+    let output = command.output().expect("node is needed");
     let said = text(&output.stdout) + &text(&output.stderr);
-    println!("{said}");
+    println!("{said}\npictures of the pages are in {}", pictures.display());
     assert!(output.status.success(), "{said}");
 }

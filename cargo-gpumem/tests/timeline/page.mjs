@@ -1,6 +1,6 @@
 // Checks pages of `cargo gpumem timeline` in Chromium: `node page.mjs FOLDER PAGE..`.
 //
-// With SCREENSHOTS=folder it keeps a picture of each page, light and dark, wide and narrow.
+// With SCREENSHOTS=folder it keeps pictures of each page: light and dark, wide and narrow, with a tensor chosen, and with the alternatives.
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -281,6 +281,7 @@ async function checkPage(name) {
   await checkKeys(page, plans[0]);
   await checkPointer(page);
   await checkTable(page, plans[0]);
+  await checkParked(page, plans[0]);
   await checkFiles(page, name, plans[0]);
   await checkAccess(page);
   await checkSpeed(page);
@@ -295,10 +296,57 @@ async function checkPage(name) {
   await keepScreenshots(name);
 }
 
+/** Returns the index of a tensor that comes back from host memory, or of the largest inside the step. */
+async function chosenTensor(name) {
+  const page = await browser.open(address(name));
+  const index = await page.evaluate(`(() => {
+    const [plan] = gpumem.plans, inside = plan.tensors.filter(tensor => tensor.inside);
+    return plan.raw.parked[0]?.[2] ?? (inside.length > 0 ? inside.reduce((a, b) => (a.room > b.room ? a : b)).index : 0);
+  })()`);
+  await page.close();
+  return index;
+}
+
+/** Checks that choosing one life of a parked tensor shows the others. */
+async function checkParked(page, plan) {
+  if (plan.parked.length === 0) return;
+  await check("a parked tensor shows all of its lives", async () => {
+    const [before, host, after] = plan.parked[0];
+    const lives = await page.evaluate(`(() => {
+      const [plan] = gpumem.plans;
+      gpumem.selectTensor(plan, plan.tensors[${before}]);
+      const buttons = [...document.querySelectorAll("#panel .item")].filter(item => /arena|host memory/.test(item.textContent));
+      const pressed = buttons.map(item => item.getAttribute("aria-pressed")).join();
+      const opaque = [${before}, ${after}].map(index => gpumem.opacity(plan.tensors[index], plan)).join();
+      buttons.at(-1).click();
+      return { texts: buttons.map(item => item.textContent), pressed, opaque, next: gpumem.state.tensor.tensor.index };
+    })()`);
+    const { first, last } = plan.tensors;
+    assert.deepEqual(lives.texts, [
+      `in the arena, until it leaves${first[before]} to ${last[before]}`,
+      `in host memory${first[host]} to ${last[host]}`,
+      `in the arena again${first[after]} to ${last[after]}`,
+    ]);
+    assert.deepEqual([lives.pressed, lives.opaque, lives.next], ["true,false,false", "1,1", after]);
+    await page.key("Escape");
+  });
+}
+
 async function keepScreenshots(name) {
   if (!process.env.SCREENSHOTS) return;
-  for (const [suffix, options] of [["light", {}], ["dark", { dark: true }], ["narrow", { width: 800, height: 1400 }]]) {
-    const page = await browser.open(address(name), options);
+  const chosen = "#tensor=" + (await chosenTensor(name));
+  const alternatives = "#tab=alternatives";
+  const views = [
+    ["light", {}],
+    ["dark", { dark: true }],
+    ["narrow", { width: 800, height: 1400 }],
+    ["chosen-light", {}, chosen],
+    ["chosen-dark", { dark: true }, chosen],
+    ["alternatives-light", {}, alternatives],
+    ["alternatives-narrow", { width: 800, height: 1400 }, alternatives],
+  ];
+  for (const [suffix, options, place = ""] of views) {
+    const page = await browser.open(address(name) + place, options);
     writeFileSync(join(process.env.SCREENSHOTS, `${name.replace(/\.html$/, "")}-${suffix}.png`), await page.screenshot());
     await page.close();
   }
