@@ -4,12 +4,16 @@
 //! It builds the crate and reads the records that every network leaves in its object files. Then it plans the networks itself, with the functions
 //! that the compiler evaluates, at any batch, precision and card.
 
+// Some functions are for `import` alone.
+#![cfg_attr(not(feature = "import"), allow(dead_code))]
+
 mod advise;
 mod answer;
 mod artefacts;
 mod bars;
 mod built;
 mod cards;
+#[cfg(feature = "import")]
 mod check;
 mod chosen;
 mod diff;
@@ -18,6 +22,7 @@ mod export;
 mod facts;
 mod files;
 mod fit;
+#[cfg(feature = "import")]
 mod import;
 mod models;
 mod network;
@@ -72,6 +77,7 @@ fn run() -> Result<ExitCode, Failure> {
             Some(overrides) => models::run(&arguments, &overrides),
             None => fit::run(&arguments),
         },
+        #[cfg(feature = "import")]
         Command::Import(arguments) => import::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

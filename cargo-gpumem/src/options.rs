@@ -50,6 +50,7 @@ pub enum Command {
                       compare with. `scripts/export.py` records samples. Export a model with \
                       `torch.export.save(torch.export.export(model.train(), (torch.randn(2, 3, 224, 224),)), \"model.pt2\")`."
     )]
+    #[cfg(feature = "import")]
     Import(Import),
     /// Makes a crate with a network that trains, a test and a workflow; with `--from`, that of a model of PyTorch.
     New(New),
@@ -262,6 +263,7 @@ impl Fit {
     }
 }
 
+#[cfg(feature = "import")]
 #[derive(Args)]
 pub struct Import {
     /// The model: a file of `torch.export.save` or of ONNX
