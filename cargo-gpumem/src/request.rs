@@ -81,7 +81,9 @@ impl Request {
     pub fn answer(&self) -> Result<Report, Refused> {
         self.check_file()?;
         let arguments = self.arguments()?;
-        let failure = |why: crate::Failure| Refused::Failure(why.to_string());
+        // The caller knows the file by its name alone.
+        let name = self.name.as_ref().unwrap_or(&self.file);
+        let failure = |why: crate::Failure| Refused::Failure(why.to_string().replace(&self.file, name));
         let overrides = arguments.of_files().map_err(Refused::Failure)?.unwrap_or_default();
         let found: Found = models::found(&arguments, &overrides).map_err(failure)?;
         Ok(Report { json: models::json::as_json(&found).to_string(), table: models::table::text(&found) })
@@ -112,7 +114,7 @@ impl Request {
             value("optimizer", gpumem_language::source::Overrides::default().set_optimizer(optimizer))?;
         }
         let list = self.card_list.as_deref().unwrap_or("`cargo gpumem cards`");
-        let cards = self.cards.iter().map(|card| device_of(card, list));
+        let cards = self.cards.iter().map(|card| device_of(card, list).map_err(|why| format!("{card:?}: {why}")));
         Ok(Fit {
             networks: vec![self.file.clone()],
             cards: value("cards", cards.collect())?,

@@ -31,7 +31,7 @@ fn an_answer_has_the_keys_of_the_command_and_another_name() {
 fn a_wrong_value_is_named_with_what_was_meant() {
     let cards = vec!["rtx3061".to_string()];
     let said = refused(Request { cards, card_list: text("`gpumem.cards()`"), ..request() });
-    assert_eq!(said, "cards: did you mean rtx3060? `gpumem.cards()` lists them");
+    assert_eq!(said, "cards: \"rtx3061\": did you mean rtx3060? `gpumem.cards()` lists them");
     let said = refused(Request { optimizer: text("adamv"), ..request() });
     assert!(said.starts_with("optimizer: no optimizer is called adamv; did you mean Adam"), "{said}");
     let said = refused(Request { precision: text("bf61"), ..request() });
@@ -52,6 +52,29 @@ fn a_file_that_is_no_model_is_refused() {
     let said = refused(Request { file: "net.pt".into(), ..request() });
     assert_eq!(said, "model: `net.pt` is no file of `torch.export.save` (.pt2) or of ONNX (.onnx)");
     assert_eq!(refused(Request { file: "none.pt2".into(), ..request() }), "model: there is no file none.pt2");
+}
+
+/// A program that made the file itself has another name for it.
+#[test]
+fn an_error_has_the_name_of_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.pt2");
+    std::fs::write(&file, "PK").unwrap();
+    let said = refused(Request { file: file.display().to_string(), name: text("Net"), ..Request::default() });
+    assert!(said.starts_with("Net: ") && !said.contains("model.pt2"), "{said}");
+}
+
+/// Memory that is left to others is missing in PyTorch too.
+#[test]
+fn headroom_is_for_both() {
+    let largest = |headroom: Option<String>| {
+        let report = Request { cards: vec!["t4".into()], headroom, ..request() }.answer().unwrap();
+        let json: Value = serde_json::from_str(&report.json).unwrap();
+        let of = |answer: &Value| answer["max_batch"].as_u64().unwrap();
+        [of(&json["fits"][0]), of(&json["files"][0]["pytorch"]["cards"][0])]
+    };
+    let ([ours, theirs], [our_rest, their_rest]) = (largest(None), largest(text("7GiB")));
+    assert!(our_rest < ours && their_rest < theirs * 3 / 5, "{our_rest} of {ours}, {their_rest} of {theirs}");
 }
 
 #[test]

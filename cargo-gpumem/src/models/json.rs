@@ -73,6 +73,8 @@ fn of_pytorch(model: &Model, pytorch: &PyTorch) -> Value {
     let on = pytorch.on.iter().map(|on| {
         json!({
             "card": crate::text::slug(on.device),
+            "usable": on.device.usable(),
+            "total": pytorch.reserved.saturating_add(on.device.reserve()),
             "fits": on.fits,
             "fits_expandable": on.fits_expandable,
             "max_batch": on.largest_batch.unwrap_or(0),

@@ -198,7 +198,7 @@ fn model(
         notes: imported.notes,
         // A plan of the largest batch is in the table of cards.
         budget: budget.filter(|_| !arguments.settings.takes_largest()),
-        pytorch: predicted.and_then(|predicted| predicted.at(batch, devices)),
+        pytorch: predicted.and_then(|predicted| predicted.at(batch, devices, headroom)),
     };
     Ok((model, network.zip(steps)))
 }

@@ -89,10 +89,10 @@ impl<'m> Prediction<'m> {
         reports.entry(batch).or_insert_with(predict).clone()
     }
 
-    /// Predicts a step of so many samples, and compares it with devices.
-    pub fn at(&self, batch: u64, devices: &[Device]) -> Result<PyTorch, String> {
+    /// Predicts a step of so many samples, and compares it with devices, of each of which `headroom` bytes are left to others.
+    pub fn at(&self, batch: u64, devices: &[Device], headroom: u64) -> Result<PyTorch, String> {
         let report = self.report(batch)?;
-        let on = devices.iter().map(|&device| self.on(&report, device)).collect::<Result<_, String>>()?;
+        let on = devices.iter().map(|&device| self.on(&report, device, headroom)).collect::<Result<_, String>>()?;
         Ok(PyTorch {
             reserved: report.reserved(false, None).reserved,
             reserved_expandable: report.reserved(true, None).reserved,
@@ -101,8 +101,8 @@ impl<'m> Prediction<'m> {
         })
     }
 
-    fn on(&self, report: &Report, device: Device) -> Result<OnDevice, String> {
-        let capacity = device.room(0, Ranks::ALONE);
+    fn on(&self, report: &Report, device: Device, headroom: u64) -> Result<OnDevice, String> {
+        let capacity = device.room(headroom, Ranks::ALONE);
         let fits = report.fits(false, capacity);
         let fits_expandable = report.fits(true, capacity);
         let largest_batch = torch::largest_batch(capacity, false, |batch| self.report(batch))?;
