@@ -61,11 +61,32 @@ pub struct Answers {
     pub left_out: Vec<LeftOut>,
 }
 
+/// The error for networks of which none has an answer.
+pub const NO_CARD: &str = "no card is named: give some with `--cards t4,l4`, or all with `--all`";
+
 /// Compares the programs of networks with cards: those of the command line, or those that each network names.
 ///
 /// A network that the command line names must have an answer. `planned` has the programs of networks that are planned already, by their place
 /// among all.
+///
+/// # Errors
+/// There is no answer.
 pub fn answers(
+    built: Built,
+    planned: BTreeMap<usize, Vec<PlannedProgram>>,
+    arguments: &Fit,
+) -> Result<Answers, Failure> {
+    let found = found(built, planned, arguments)?;
+    if found.answers.is_empty() {
+        let left_out = found.left_out.iter();
+        left_out.for_each(|it| warn(&format!("left out: `{}` at {}:{}: {}", it.label, it.file, it.line, it.why)));
+        return Err(NO_CARD.into());
+    }
+    Ok(found)
+}
+
+/// Compares the programs of networks with cards as [`answers`] does. There may be no answer.
+pub fn found(
     built: Built,
     mut planned: BTreeMap<usize, Vec<PlannedProgram>>,
     arguments: &Fit,
@@ -97,12 +118,6 @@ pub fn answers(
             Err(failure) if arguments.networks.is_empty() => left_out.push(together.left_out(failure.to_string())),
             Err(failure) => return Err(failure),
         }
-    }
-    if answers.is_empty() {
-        left_out
-            .iter()
-            .for_each(|it| warn(&format!("left out: `{}` at {}:{}: {}", it.label, it.file, it.line, it.why)));
-        return Err("no card is named: give some with `--cards t4,l4`, or all with `--all`".into());
     }
     Ok(Answers { answers, left_out })
 }

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::built::{Built, networks};
 use crate::options::Build;
-use crate::output::warn;
+use crate::output::{print, warn};
 use crate::packages::has_library;
 use cargo_metadata::{Message, Metadata, MetadataCommand};
 use gpumem_core::memory::record::records;
@@ -11,7 +11,7 @@ use gpumem_core::memory::target_cards::UNCHECKED;
 use object::read::archive::ArchiveFile;
 use object::{Object as _, ObjectSection as _};
 use std::collections::BTreeSet;
-use std::io::BufReader;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,7 +32,7 @@ pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Resul
         unreadable += damaged;
     }
     let built = networks(found, &|file| package_of(&metadata, Path::new(file)));
-    Ok(Built { unreadable: built.unreadable + unreadable, ..built })
+    Ok(Built { unreadable: built.unreadable + unreadable, workspace: Some(metadata), ..built })
 }
 
 /// Returns the records in the bytes of a file, and the number of unreadable records. A record is a text and a blueprint.
@@ -82,8 +82,15 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Met
         .spawn()?;
     let output = child.stdout.take().ok_or("cargo has no output")?;
     let mut files = BTreeSet::new();
-    for message in Message::parse_stream(BufReader::new(output)) {
-        if let Message::CompilerArtifact(artefact) = message?
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        // Other lines are printed by programs that cargo runs.
+        let Ok(message) = serde_json::from_str(&line) else { continue };
+        // The end is that of the command.
+        if build.prints_messages && !matches!(message, Message::BuildFinished(_)) {
+            print(&format!("{line}\n"))?;
+        }
+        if let Message::CompilerArtifact(artefact) = message
             && metadata.workspace_members.contains(&artefact.package_id)
         {
             let is_object = |path: &&cargo_metadata::camino::Utf8PathBuf| {
@@ -103,7 +110,8 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Met
 fn cargo(build: &Build, folder: &Path, target: &Path, has_library: bool) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder).args(["build", "--bins", "--examples"]);
-    command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(target);
+    let messages = if build.prints_messages { "json" } else { "json-render-diagnostics" };
+    command.arg(format!("--message-format={messages}")).arg("--target-dir").arg(target);
     let profile = build.profile();
     command.args(["--profile", profile]);
     // With LTO, a library would not contain object files, and so no sections.

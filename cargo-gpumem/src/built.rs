@@ -5,6 +5,7 @@ use crate::facts::Facts;
 use crate::network::{LeftOut, Network, has_instance};
 use crate::output::warn;
 use crate::together::{Together, gathered};
+use cargo_metadata::Metadata;
 use gpumem_core::lower::Blueprint;
 use gpumem_core::suggest::nearest;
 
@@ -19,6 +20,8 @@ pub struct Built {
     pub left_out: Vec<LeftOut>,
     /// The number of records and sections that could not be read. Each was named on standard error.
     pub unreadable: usize,
+    /// Cargo's description of the workspace. `None` for networks that were not built here.
+    pub workspace: Option<Metadata>,
 }
 
 /// Returns the networks of records, each a text and a blueprint. `package` returns the package that a file is in.
@@ -205,7 +208,7 @@ pub const ANOTHER_VERSION: &str = "what another version of gpumem wrote needs th
 
 /// Selects the networks with these names, in their order, or all if `names` is empty. Keeps each `fits!` that contains one of them.
 pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
-    let Built { networks, together, left_out, unreadable } = built;
+    let Built { networks, together, left_out, unreadable, workspace } = built;
     if networks.is_empty() && unreadable > 0 {
         return Err(format!("no network could be read ({}): {ANOTHER_VERSION}", unread(unreadable)).into());
     }
@@ -215,7 +218,7 @@ pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
             .into());
     }
     if names.is_empty() {
-        return Ok(Built { networks, together, left_out, unreadable });
+        return Ok(Built { networks, together, left_out, unreadable, workspace });
     }
     let mut found = Vec::new();
     for name in names {
@@ -227,7 +230,7 @@ pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
     }
     let is_named = |member: &Network| found.iter().any(|network: &Network| network.declared == member.declared);
     let together = together.into_iter().filter(|together| together.members.iter().any(is_named)).collect();
-    Ok(Built { networks: found, together, left_out: Vec::new(), unreadable })
+    Ok(Built { networks: found, together, left_out: Vec::new(), unreadable, workspace })
 }
 
 /// Returns the error for a name that no network has.

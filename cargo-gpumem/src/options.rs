@@ -104,6 +104,9 @@ pub struct Build {
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
+    /// True if the messages of cargo and of the compiler are printed as JSON, instead of for people
+    #[arg(skip)]
+    pub prints_messages: bool,
 }
 
 impl Build {
@@ -224,6 +227,9 @@ pub struct Fit {
     /// Format of the output: a table, JSON, annotations for GitHub Actions, a JUnit report, or a matrix in Markdown
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
+    /// Diagnostics of the compiler, with an answer for each network, as lines of JSON for an editor
+    #[arg(long, value_enum, value_name = "FMT", conflicts_with = "format")]
+    pub message_format: Option<MessageFormat>,
     #[command(flatten)]
     pub file: FileOptions,
     #[command(flatten)]
@@ -241,6 +247,9 @@ impl Fit {
         let files = self.networks.iter().filter(|name| is_file(name)).count();
         if files > 0 && files < self.networks.len() {
             return Err("name networks of a build, or files, but not both".into());
+        }
+        if files > 0 && self.message_format.is_some() {
+            return Err("`--message-format` is for networks of a build; for files write `--format json`".into());
         }
         let FileOptions { optimizer, checkpoint, .. } = &self.file;
         if files == 0 && (optimizer.is_some() || checkpoint.is_some()) {
@@ -346,6 +355,11 @@ pub enum Format {
     Github,
     Junit,
     Markdown,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MessageFormat {
+    Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -21,8 +21,8 @@ struct Editor {
 const LOADING: Duration = Duration::from_secs(300);
 
 impl Editor {
-    /// `None` where rust-analyzer is not installed.
-    fn open(root: &Path) -> Option<Editor> {
+    /// Opens `src/main.rs` of a crate, with settings of checks. `None` where rust-analyzer is not installed.
+    fn open(root: &Path, check: Value) -> Option<Editor> {
         let installed = Command::new("rust-analyzer").arg("--version").output();
         if !installed.is_ok_and(|output| output.status.success()) {
             assert!(std::env::var_os("GPUMEM_REQUIRE_EDITOR").is_none(), "rust-analyzer is not installed");
@@ -52,8 +52,8 @@ impl Editor {
         let path = root.join("src/main.rs");
         let (text, file) = (std::fs::read_to_string(&path).unwrap(), format!("file://{}", path.display()));
         let mut editor = Editor { server, input, messages, file, text, asked: 0 };
-        let options =
-            json!({ "checkOnSave": false, "cachePriming": { "enable": false }, "procMacro": { "enable": true } });
+        let mut options = json!({ "cachePriming": { "enable": false }, "procMacro": { "enable": true } });
+        options.as_object_mut().unwrap().extend(check.as_object().unwrap().clone());
         editor.ask(
             "initialize",
             json!({
@@ -61,7 +61,10 @@ impl Editor {
                 "rootUri": format!("file://{}", root.display()),
                 "capabilities": {
                     "experimental": { "serverStatusNotification": true },
-                    "textDocument": { "hover": { "contentFormat": ["markdown"] } },
+                    "textDocument": {
+                        "hover": { "contentFormat": ["markdown"] },
+                        "codeAction": { "codeActionLiteralSupport": { "codeActionKind": { "valueSet": ["quickfix"] } } },
+                    },
                 },
                 "initializationOptions": options,
             }),
@@ -142,6 +145,20 @@ impl Editor {
         (!text.contains(expected)).then(|| format!("after `{before}`, without `{expected}`: {hover}"))
     }
 
+    /// Returns the diagnostic of `gpumem` with this code, once the check of the file has ended.
+    fn diagnostic(&mut self, code: &str) -> Value {
+        let until = Instant::now() + LOADING;
+        loop {
+            let message = self.next(until);
+            let is_of_file =
+                message["method"] == "textDocument/publishDiagnostics" && message["params"]["uri"] == self.file;
+            let mut all = message["params"]["diagnostics"].as_array().into_iter().flatten().filter(|_| is_of_file);
+            if let Some(found) = all.find(|it| it["source"] == "gpumem" && it["code"] == code) {
+                return found.clone();
+            }
+        }
+    }
+
     /// The file and the line, from 1, where a name is defined.
     fn definition(&mut self, before: &str) -> (String, u64) {
         let found = self.about("textDocument/definition", before);
@@ -181,14 +198,57 @@ fn received(output: &mut impl BufRead) -> Option<Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
+/// Returns the folder of the crate, with the versions of this repository.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.join("tests/fixtures/editor").canonicalize().unwrap();
+    std::fs::copy(here.join("../Cargo.lock"), root.join("Cargo.lock")).unwrap();
+    root
+}
+
+/// Slow: the crate and its dependencies are built.
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn a_network_that_does_not_fit_is_an_error_at_its_batch() {
+    let command = env!("CARGO_BIN_EXE_cargo-gpumem");
+    let check =
+        [command, "gpumem", "fit", "--quiet", "--cards", "8GiB", "--batch", "1000000", "--message-format", "json"];
+    let Some(mut editor) = Editor::open(&root(), json!({ "check": { "overrideCommand": check } })) else { return };
+    let text = editor.text.clone();
+    let place = |part: &str| {
+        let at = text.find(part).unwrap();
+        let (line, column) = (text[..at].matches('\n').count(), at - text[..at].rfind('\n').map_or(0, |end| end + 1));
+        json!({ "start": { "line": line, "character": column }, "end": { "line": line, "character": column + part.len() } })
+    };
+    let [error, hint] = ["too_large", "fits"].map(|code| editor.diagnostic(code));
+    assert_eq!((&error["severity"], &error["range"]), (&1.into(), &place("batch: 4")), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("`Written` at batch 1000000 needs "), "{error}");
+    assert_eq!((&hint["severity"], &hint["range"]), (&4.into(), &place("batch: 1")), "{hint}");
+    // The largest batch is a correction that the editor can make.
+    let parameters = json!({
+        "textDocument": { "uri": editor.file },
+        "range": error["range"],
+        "context": { "diagnostics": [hint], "only": ["quickfix"] },
+    });
+    let actions = editor.ask("textDocument/codeAction", parameters);
+    let is_fix =
+        |action: &&Value| action["title"].as_str().is_some_and(|title| title.contains("the largest batch on "));
+    let fix = actions["result"].as_array().and_then(|all| all.iter().find(is_fix));
+    let fix = fix.unwrap_or_else(|| panic!("{actions}"));
+    let edits = fix["edit"]["documentChanges"][0]["edits"].as_array();
+    let edits = edits.or_else(|| fix["edit"]["changes"][&editor.file].as_array());
+    let edit = &edits.unwrap_or_else(|| panic!("{fix}"))[0];
+    let mut number = place("batch: 4");
+    number["start"]["character"] = (number["end"]["character"].as_u64().unwrap() - 1).into();
+    assert_eq!(edit["range"], number, "{fix}");
+    assert!(edit["newText"].as_str().is_some_and(|batch| batch.parse::<u64>().unwrap() > 4), "{fix}");
+}
+
 /// Slow: the server reads the standard library and builds the macros.
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
 fn names_lead_to_their_pages() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here.join("tests/fixtures/editor").canonicalize().unwrap();
-    std::fs::copy(here.join("../Cargo.lock"), root.join("Cargo.lock")).unwrap();
-    let Some(mut editor) = Editor::open(&root) else { return };
+    let Some(mut editor) = Editor::open(&root(), json!({ "checkOnSave": false })) else { return };
     let pages = [
         // What `network!` has.
         ("            ", "torch.nn.Conv2d"),

@@ -1,6 +1,7 @@
 //! The command on a crate of its own.
 
 mod advise;
+mod diagnostics;
 mod explain;
 mod export;
 mod files;
