@@ -39,3 +39,7 @@ class ExportError(Error):
         self.lineno = lineno
         self.function = function
         self.line = line
+
+
+# Tracebacks name it as users import it.
+ExportError.__module__ = "gpumem"

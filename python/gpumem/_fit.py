@@ -15,9 +15,9 @@ def fit(
     example_inputs: Any = None,
     *,
     batch: Union[int, str] = 32,
-    optimizer: str = "adamw",
-    precision: str = "f32",
-    cards: Union[str, Iterable[str], None] = None,
+    optimizer: Union[str, type] = "adamw",
+    precision: Any = None,
+    cards: Union[str, Iterable[Union[str, int]], None] = None,
     checkpoint: Optional[str] = None,
     headroom: Union[int, str, None] = None,
     attention: str = "fused",
@@ -31,10 +31,10 @@ def fit(
         model: A `torch.nn.Module`, or the path of a file of `torch.export.save` (`.pt2`) or of ONNX.
         example_inputs: The tensors that `forward` takes: one, a tuple, or a dict by names. Any batch will do. Only for a module.
         batch: Samples in a step, or `"largest"`: the most that fit each card.
-        optimizer: An optimizer by its name, such as `"adamw"`, or as `"Sgd { lr: 0.1, momentum: 0.9 }"`.
+        optimizer: An optimizer by its name, such as `"adamw"`, by its class, or as `"Sgd { lr: 0.1, momentum: 0.9 }"`.
         precision: `"f32"`, `"bf16"` and `"f16"` for weights in that format, `"bf16-mixed"` and `"f16-mixed"` for autocast. A dtype of
-            PyTorch will do.
-        cards: Cards by their slugs, or sizes such as `"11.5GiB"`. All known cards if it is left out. `gpumem.cards()` lists them.
+            PyTorch will do. That of the module's parameters if it is left out, and `"f32"` for a file.
+        cards: Cards by their slugs, or sizes such as `"11.5GiB"` or bytes. All known cards if it is left out. `gpumem.cards()` lists them.
         checkpoint: What gpumem recomputes: `"none"`, `"norms"`, `"cheap"`, `"auto"` or `"budget(0.5)"`.
         headroom: Memory of each card to leave to others: bytes, or a size such as `"1GiB"`.
         attention: PyTorch's kernels of attention: `"fused"`, or `"math"` as on older cards.
@@ -52,10 +52,12 @@ def fit(
         ImportError: The model is no file, and PyTorch is not installed.
         Error: The model cannot be planned.
     """
+    if not isinstance(optimizer, (str, type)):
+        raise TypeError('optimizer: give its name, such as "adamw", or "Sgd { lr: 0.1, momentum: 0.9 }"')
     settings = _settings(
         batch=batch,
-        optimizer=optimizer,
-        precision=str(precision).replace("torch.", ""),
+        optimizer=optimizer.__name__ if isinstance(optimizer, type) else optimizer,
+        precision=None if precision is None else str(precision).replace("torch.", ""),
         checkpoint=checkpoint,
         headroom=f"{headroom}B" if isinstance(headroom, int) else headroom,
         attention=attention,
@@ -63,7 +65,8 @@ def fit(
         pytorch_rules=pytorch_rules,
         inference=inference,
     )
-    chosen = [cards] if isinstance(cards, str) else [str(card) for card in cards or []]
+    listed = cards.split(",") if isinstance(cards, str) else cards or []
+    chosen = [f"{card}B" if isinstance(card, int) else str(card).strip() for card in listed]
     if cards is not None and not chosen:
         raise ValueError("cards: the list is empty; leave it out for all known cards")
     if isinstance(model, (str, os.PathLike)):
@@ -93,11 +96,16 @@ def _fit_module(model: Any, example_inputs: Any, cards: List[str], settings: Lis
     # Mistakes in settings are told before the export, which takes seconds.
     _native.check(cards, settings)
 
-    from ._export import export
+    from ._export import export, precision_of, unwrapped
 
+    model = unwrapped(model)
+    precision = dict(settings).get("precision")
+    if precision is None:
+        precision = precision_of(model)
+        settings = [*settings, ("precision", precision)]
     with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
         path = Path(folder) / "model.pt2"
-        export(model, example_inputs, dict(settings)["precision"], path)
+        export(model, example_inputs, precision, path)
         return _report(_native.fit(str(path), type(model).__name__, cards, settings))
 
 

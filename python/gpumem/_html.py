@@ -81,22 +81,26 @@ def _cards(file: Dict[str, Any], fits: List[Dict[str, Any]]) -> str:
     rows = [f"<tr>{heading}</tr>"]
     for card in names[:MOST_CARDS]:
         fit, on = ours.get(card), theirs.get(card)
-        has = fit["usable"] if fit else None
-        label = size(int(card)) if card.isdigit() else card
+        has = (fit or on or {}).get("usable")
+        shown = label(card)
         if on:
-            needs: Optional[int] = file["pytorch"]["reserved"]
-            rows.append(_card(label, "PyTorch", (needs, has), on["fits"], on["max_batch"]))
+            rows.append(_card(shown, "PyTorch", (on["total"], has), on["fits"], on["max_batch"]))
         if fit:
-            rows.append(_card("" if on else label, "gpumem", (fit["total"], has), fit["fits"], fit["max_batch"]))
+            rows.append(_card("" if on else shown, "gpumem", (fit["total"], has), fit["fits"], fit["max_batch"]))
     more = len(names) - MOST_CARDS
     return _table(rows) + (f"<div>and {more} more cards: <code>to_dict()</code> has them</div>" if more > 0 else "")
 
 
-def _card(label: str, name: str, sizes: Tuple[Optional[int], Optional[int]], fits: bool, batch: int) -> str:
+def label(card: str) -> str:
+    """Returns a card as people write it: its slug, or its size."""
+    return size(int(card)) if card.isdigit() else card
+
+
+def _card(card: str, name: str, sizes: Tuple[Optional[int], Optional[int]], fits: bool, batch: int) -> str:
     needs, has = sizes
     colour = "#54a24b" if fits else "#e45756"
     bar = _bar([(f"{size(needs)} of {size(has)}", min(needs, has), colour)], has) if needs is not None and has else ""
-    texts = [escape(label), name, size(needs) if needs is not None else "", size(has) if has else ""]
+    texts = [escape(card), name, size(needs) if needs is not None else "", size(has) if has else ""]
     verdict = "fits" if fits else "does not fit"
     cells = [*texts, f'{bar}<span style="color:{colour}">{verdict}</span>', str(batch or "none")]
     return f"<tr>{''.join(_cell(text) for text in cells)}</tr>"
@@ -104,7 +108,7 @@ def _card(label: str, name: str, sizes: Tuple[Optional[int], Optional[int]], fit
 
 def _changes(fits: List[Dict[str, Any]]) -> str:
     lines = [(fit["card"], change) for fit in fits for change in fit["alternatives"]]
-    items = [f"<li>{escape(card)}: <code>{escape(change['change'])}</code> ({size(change['total'])})</li>" for card, change in lines]
+    items = [f"<li>{escape(label(card))}: <code>{escape(change['change'])}</code> ({size(change['total'])})</li>" for card, change in lines]
     return f'<div>It fits with:</div><ul style="margin:0">{"".join(items)}</ul>' if items else ""
 
 

@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Dict, List
 
-from ._html import page
+from ._html import label, page
 
 
 class Report:
@@ -67,8 +67,10 @@ class Report:
     def __repr__(self) -> str:
         names = ", ".join(file["name"] for file in self._answer["files"])
         if self.missing:
-            return f"<gpumem.Report {names}: no answer, {len(self.missing)} kinds of operations are missing>"
-        too_small = [card for card, fits in self.fits.items() if not fits]
+            kinds = len(self.missing)
+            missing = "1 kind of operation is" if kinds == 1 else f"{kinds} kinds of operations are"
+            return f"<gpumem.Report {names}: no answer, {missing} missing>"
+        too_small = [label(card) for card, fits in self.fits.items() if not fits]
         if len(too_small) > 5:
             return f"<gpumem.Report {names}: does not fit {len(too_small)} of {len(self.fits)} cards>"
         return f"<gpumem.Report {names}: {'does not fit ' + ', '.join(too_small) if too_small else 'fits'}>"

@@ -73,6 +73,25 @@ class WrongShape(nn.Module):
         return self.inner(x)
 
 
+class DependsOnData(nn.Module):
+    """A batch whose size is a count of numbers, which PyTorch exports."""
+
+    def forward(self, x):
+        return x[x[:, 0] > 0] * 2
+
+
+class Computed(nn.Module):
+    """A weight that is computed once, so that the module cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.scaled = self.first.weight * 2
+
+    def forward(self, x):
+        return x @ self.scaled
+
+
 class Unknown(nn.Module):
     """An operation that gpumem does not have."""
 

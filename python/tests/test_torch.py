@@ -1,12 +1,18 @@
 """Tests of modules, with PyTorch. They are left out if it is not installed, unless `GPUMEM_REQUIRE_TORCH` is set."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import tempfile
+import threading
+import traceback
 import unittest
+import warnings
 from pathlib import Path
 
 import gpumem
+from gpumem import _native
 
 if importlib.util.find_spec("torch") is None and "GPUMEM_REQUIRE_TORCH" not in os.environ:
     raise unittest.SkipTest("PyTorch is not installed")
@@ -23,16 +29,26 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.1, foreach=False)
 
 
+@contextlib.contextmanager
+def default_dtype(dtype):
+    """Makes tensors in this format."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def peak(make, inputs, optimizer, dtype=torch.float32):
     """Returns the peak of the second training step, in bytes, as PyTorch's tracker counts it on tensors without data."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    with FakeTensorMode():
-        model = make().to(dtype)
+    with FakeTensorMode(), default_dtype(dtype):
+        model = make()
         updates = optimizer(model.parameters())
         x = inputs()
-        x = x.to(dtype) if x.is_floating_point() else x
         # A class for each prediction: of a sample, or of each word of it.
         y = torch.zeros(x.shape if x.dtype == torch.long else x.shape[:1], dtype=torch.long)
         tracker = MemTracker()
@@ -43,6 +59,8 @@ def peak(make, inputs, optimizer, dtype=torch.float32):
                 torch.nn.functional.cross_entropy(outputs.flatten(0, -2), y.flatten()).backward()
                 updates.step()
                 updates.zero_grad()
+                # The tracker knows each module once. Its peak stays.
+                tracker.reset_mod_stats()
         return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
 
 
@@ -102,10 +120,13 @@ class Modules(unittest.TestCase):
                 gpumem.fit(model, nothing)
         with self.assertRaisesRegex(TypeError, "example_inputs: give the tensors"):
             gpumem.fit(model)
+        with self.assertRaisesRegex(ValueError, "example_inputs: the batch is empty"):
+            gpumem.fit(model, torch.randn(0, 256))
 
     def test_tied_weights_count_once(self):
         model = models.Tied()
-        [file] = gpumem.fit(model, torch.randint(0, 1000, (2, 16)), cards=["t4"]).to_dict()["files"]
+        tokens = torch.randint(0, 1000, (2, 16))
+        [file] = gpumem.fit(model, tokens, cards=["t4"], pytorch_rules="tracker").to_dict()["files"]
         self.assertEqual(file["parameters"], sum(parameter.numel() for parameter in model.parameters()))
         self.assertEqual(file["pytorch"]["categories"]["parameters"], 4 * file["parameters"])
 
@@ -126,6 +147,12 @@ class Modules(unittest.TestCase):
         self.assertGreater(report.to_dict()["files"][0]["parameters"], 1 << 30)
         self.assertFalse(report)
 
+    def test_wrappers_are_taken_off(self):
+        model, x = models.Mlp(), torch.randn(2, 256)
+        plain = gpumem.fit(model, x, cards=["t4"]).to_dict()
+        for wrapped in (torch.compile(model), torch.nn.DataParallel(model), torch.compile(torch.nn.DataParallel(model))):
+            self.assertEqual(gpumem.fit(wrapped, x, cards=["t4"]).to_dict(), plain)
+
     def test_precisions_are_dtypes_too(self):
         model, x = models.Mlp(), torch.randn(2, 256)
 
@@ -133,6 +160,10 @@ class Modules(unittest.TestCase):
             return gpumem.fit(model, x, precision=precision, cards=["t4"]).to_dict()
 
         self.assertEqual(of(torch.bfloat16), of("bf16"))
+        self.assertEqual(of(None), of("f32"))
+        # A module that is in a format already needs no word of it, and its example may have another one.
+        converted = gpumem.fit(models.Mlp().bfloat16(), x, cards=["t4"]).to_dict()
+        self.assertEqual(converted, of("bf16"))
         mixed = of("bf16-mixed")["files"][0]["pytorch"]
         self.assertNotEqual(mixed["allocated"], of(torch.float32)["files"][0]["pytorch"]["allocated"])
 
@@ -142,11 +173,19 @@ class Modules(unittest.TestCase):
         self.assertEqual(report.missing, ["linalg_qr"])
         self.assertEqual(report.fits, {})
         self.assertEqual(report.fits_pytorch, {"t4": True})
-        self.assertIn("no answer, 1 kinds of operations are missing", repr(report))
-        self.assertIn("gpumem has no answer: it lacks linalg_qr", report._repr_html_())
+        self.assertIn("no answer, 1 kind of operation is missing", repr(report))
+        page = report._repr_html_()
+        self.assertIn("gpumem has no answer: it lacks linalg_qr", page)
+        # The memory of the card is known without gpumem's answer.
+        usable = next(card["usable"] for card in gpumem.cards() if card["slug"] == "t4")
+        self.assertIn(_native.bytes(usable), page)
 
 
 class Refused(unittest.TestCase):
+    def test_a_model_that_is_exported_and_not_planned_has_its_name(self):
+        with self.assertRaisesRegex(gpumem.Error, "^DependsOnData: the size `index` depends on data"):
+            gpumem.fit(models.DependsOnData(), torch.randn(2, 8))
+
     def test_a_branch_is_told_with_its_line(self):
         with self.assertRaises(gpumem.ExportError) as raised:
             gpumem.fit(models.Branching(), torch.randn(2, 4))
@@ -158,6 +197,7 @@ class Refused(unittest.TestCase):
         self.assertIn("use `torch.where` or `torch.cond`", said)
         self.assertIsNotNone(error.__cause__)
         self.assertIsInstance(error, gpumem.Error)
+        self.assertEqual("".join(traceback.format_exception_only(type(error), error)), f"gpumem.ExportError: {said}\n")
 
     def test_a_wrong_shape_is_told_with_the_line_of_the_module(self):
         with self.assertRaises(gpumem.ExportError) as raised:
@@ -172,8 +212,35 @@ class Refused(unittest.TestCase):
         self.assertIn("argument", str(raised.exception))
         self.assertIsNone(raised.exception.filename)
 
+    def test_modules_that_cannot_be_copied_or_exported_say_what_to_give(self):
+        x = torch.randn(2, 8)
+        with self.assertRaisesRegex(gpumem.ExportError, "(?s)deepcopy.*convert it with `model.to"):
+            gpumem.fit(models.Computed(), x, precision="bf16")
+        # Without another format there is nothing to copy.
+        self.assertTrue(gpumem.fit(models.Computed(), x, cards=["t4"]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scripted = torch.jit.script(torch.nn.Linear(8, 8))
+        with self.assertRaisesRegex(gpumem.ExportError, "give the module from which `torch.jit` made it"):
+            gpumem.fit(scripted, x)
+
+    def test_an_error_prints_nothing_by_itself(self):
+        from gpumem._export import _Muted
+
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), self.assertRaises(gpumem.ExportError):
+            gpumem.fit(models.Branching(), torch.randn(2, 4))
+        self.assertEqual(errors.getvalue(), "")
+        # Other threads still write.
+        muted = _Muted(errors)
+        muted.write("mine")
+        other = threading.Thread(target=muted.write, args=("another's",))
+        other.start()
+        other.join()
+        self.assertEqual((errors.getvalue(), _Muted(None).write("text")), ("another's", 4))
+
     def test_settings_are_read_before_the_export(self):
-        with self.assertRaisesRegex(ValueError, "cards: did you mean rtx3060"):
+        with self.assertRaisesRegex(ValueError, "cards: \"rtx3061\": did you mean rtx3060"):
             gpumem.fit(models.Branching(), torch.randn(2, 4), cards=["rtx3061"])
 
     def test_what_is_no_module(self):
