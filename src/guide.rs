@@ -15,8 +15,8 @@
 // In the files links lead to files. The first definition of a link counts: here it leads to a page.
 /// [command]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/command.md#new
 /// [data]: crate::guide::your_own_data
-/// [fit]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/making-it-fit.md
-/// [messages]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/messages.md
+/// [memory]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/where-memory-goes.md
+/// [refusal]: https://github.com/gpumem/gpumem/blob/HEAD/docs/guide/reading-a-refusal.md
 /// [save]: crate::guide::save_resume_serve
 /// [settings]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/settings.md
 /// [char_gpt]: https://github.com/gpumem/gpumem/blob/HEAD/examples/char_gpt.rs
@@ -77,6 +77,7 @@ pub mod your_own_data {}
 #[doc = include_str!("../docs/guide/save-resume-serve.md")]
 pub mod save_resume_serve {}
 
+/// [first]: crate::guide::first_network
 /// [debt]: https://github.com/gpumem/gpumem/blob/HEAD/docs/lab/gpu-debt.md
 /// [environment]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/environment.md
 /// [results]: https://github.com/gpumem/gpumem/blob/HEAD/docs/lab/gpu-results.md
@@ -84,6 +85,8 @@ pub mod save_resume_serve {}
 #[doc = include_str!("../docs/guide/gpu.md")]
 pub mod gpu {}
 
+/// [check-costs]: https://github.com/gpumem/gpumem/blob/HEAD/docs/reference/exactness.md#what-the-check-costs
+#[doc = ""]
 #[doc = include_str!("../docs/guide/ci.md")]
 pub mod ci {}
 
