@@ -38,7 +38,6 @@ mod request;
 mod show;
 mod terminal;
 mod text;
-mod threads;
 mod timeline;
 mod together;
 mod values;

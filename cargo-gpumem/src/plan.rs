@@ -7,9 +7,10 @@ use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::budget::{Budget, Line};
 use gpumem_core::memory::refusal::Remedies;
-use gpumem_core::report::{Cheaper, Device, NotPlanned, Planned, Written};
+use gpumem_core::report::{Advice, Adviser, Cheaper, Cost, Device, NotPlanned, Planned, Written};
 use gpumem_core::train::{Ranks, Shard, not_split_over_ranks};
 use gpumem_core::{Half, Precision};
+use rayon::prelude::*;
 use std::borrow::Cow;
 
 /// One of a network's programs, with its settings.
@@ -137,6 +138,11 @@ pub fn ranks(ranks: Ranks) -> Option<String> {
     let shard = Some(ranks.shard).filter(|&shard| shard != Shard::None);
     let shard = shard.map(|shard| format!(", shard: {}", shard.name())).unwrap_or_default();
     (!ranks.is_alone()).then(|| format!("{} ranks{shard}", ranks.count))
+}
+
+/// Returns the changes that [`Adviser::advice`] lists. Several are planned at once.
+pub fn advice(adviser: &Adviser, now: &Cost) -> Vec<Advice> {
+    adviser.advice(now, |count, plan| (0..count).into_par_iter().with_max_len(1).map(plan).collect())
 }
 
 /// Returns the error for a network that has no plan.

@@ -65,8 +65,8 @@ impl Network {
         let (budget, _) = plan.within(&[CARD], device, headroom).unwrap();
         let budget = budget.with_reserve(device.reserve()).with_communication(device.communication(plan.ranks()));
         let (_, largest_batch) = plan.within(&[CARD], device, 0).unwrap();
-        let cost = plan.cost(CARD, headroom).unwrap();
-        assert_eq!(cost.total, budget[Line::Total], "{} with {change:?}", self.name);
+        let cost = plan.adviser(&[CARD], Some(device), headroom).now().unwrap();
+        assert_eq!(cost.total(), budget[Line::Total], "{} with {change:?}", self.name);
         let change = change.join(", ");
         Step { change, batch: cost.batch, budget, largest_batch, ms: [cost.ms, cost.bus_ms] }
     }
@@ -186,7 +186,8 @@ fn recomputation() {
 /// Returns the least milliseconds of the phases of a step: forward, recompute, and all others.
 fn phases(network: &Network, checkpoint: &'static str) -> [f64; 3] {
     let headroom = if checkpoint == "checkpoint: Auto" { CARD.usable() } else { 0 };
-    let spent = network.plan(1, &[checkpoint]).spent(CARD, headroom).unwrap();
+    let plan = network.plan(1, &[checkpoint]);
+    let spent = plan.adviser(&[CARD], Some(Device::Known(CARD)), headroom).spent().unwrap();
     let ms = |wanted: &dyn Fn(Phase) -> bool| spent.iter().filter(|it| wanted(it.phase)).map(|it| it.ms).sum();
     let is_other = |phase| !matches!(phase, Phase::Forward | Phase::Again);
     [ms(&|phase| phase == Phase::Forward), ms(&|phase| phase == Phase::Again), ms(&is_other)]

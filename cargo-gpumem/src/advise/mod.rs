@@ -7,9 +7,8 @@ use crate::Failure;
 use crate::chosen::network;
 use crate::options::{Advise, Plain};
 use crate::output::print;
-use crate::plan::{PlannedProgram, step};
+use crate::plan::{PlannedProgram, advice, step};
 use crate::terminal::Terminal;
-use crate::threads::at_once;
 use gpumem_core::cards::Card;
 use gpumem_core::report::{Advice, Cost, Device, NotPlanned};
 use hints::Hints;
@@ -41,7 +40,7 @@ pub fn run(arguments: &Advise) -> Result<ExitCode, Failure> {
     let named = |error: NotPlanned| format!("`{}`: {error}", step.label);
     let spent = adviser.spent().map_err(named)?;
     let now = adviser.now().map_err(named)?;
-    let changes = adviser.advice(&now, |count, plan| at_once(count, plan));
+    let changes = advice(&adviser, &now);
     let hints = Hints::new(&step, &spent, card, headroom)?;
     let report = Report { step, card, headroom, now, changes, hints };
     print(&match arguments.format {

@@ -20,7 +20,7 @@ use crate::network::Network;
 use crate::options::{FileOptions, Target, Timeline, TimelineFormat, is_file, is_source};
 use crate::output::{print_bytes, say};
 use crate::outputs::{Staged, keep, refuse};
-use crate::threads::at_once;
+use crate::plan::advice;
 use changes::Variant;
 use gpumem_core::report::{Advice, Device};
 use gpumem_import::torch::Report;
@@ -136,7 +136,7 @@ fn contents(
             let reference = report.filter(|_| is_training).map(|report| Reference::new(&report, &step));
             let adviser = program.plan.adviser(&program.plan.cards, variant.device, program.plan.headroom);
             let now = adviser.now().map_err(|error| format!("`{}`: {error}", program.label))?;
-            let alternatives = adviser.advice(&now, |count, plan| at_once(count, plan));
+            let alternatives = advice(&adviser, &now);
             let mut pictures = vec![Picture { step, alternatives, reference }];
             if !arguments.against.is_empty() {
                 let other = arguments.against.iter().try_fold(variant, |variant, &change| variant.with(change))?;
