@@ -287,7 +287,8 @@ function alternativesTab(plan) {
   const mark = raw.card ? ` The mark is what ${article(raw.card.name)} ${raw.card.name} has.` : "";
   const times = raw.least_us > 0 ? " Times are the least that the card's rates allow." : "";
   const auto = raw.settings.includes("checkpoint=Auto") ? " Under checkpoint=Auto each recomputes as little as it takes to fit the card." : "";
-  const about = `Each was planned with the functions of the compiler, so sizes are exact.${times}${auto}${mark}`;
+  const more = " cargo gpumem advise also tries two changes at once, and more cards.";
+  const about = `Each was planned with the functions of the compiler, so sizes are exact.${times}${auto}${mark}${more}`;
   return [element("p", {}, about), own, ...rows.map(row => alternative(plan, most, row))];
 }
 

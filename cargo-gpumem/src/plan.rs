@@ -7,7 +7,7 @@ use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::budget::{Budget, Line};
 use gpumem_core::memory::refusal::Remedies;
-use gpumem_core::report::{Advice, Adviser, Cheaper, Cost, Device, NotPlanned, Planned, Written};
+use gpumem_core::report::{Advice, Adviser, Cheaper, Cost, Device, Extent, NotPlanned, Planned, Written};
 use gpumem_core::train::{Ranks, Shard, not_split_over_ranks};
 use gpumem_core::{Half, Precision};
 use rayon::prelude::*;
@@ -141,8 +141,8 @@ pub fn ranks(ranks: Ranks) -> Option<String> {
 }
 
 /// Returns the changes that [`Adviser::advice`] lists. Several are planned at once.
-pub fn advice(adviser: &Adviser, now: &Cost) -> Vec<Advice> {
-    adviser.advice(now, |count, plan| (0..count).into_par_iter().with_max_len(1).map(plan).collect())
+pub fn advice(adviser: &Adviser, now: &Cost, extent: Extent) -> Vec<Advice> {
+    adviser.advice(now, extent, |count, plan| (0..count).into_par_iter().with_max_len(1).map(plan).collect())
 }
 
 /// Returns the error for a network that has no plan.

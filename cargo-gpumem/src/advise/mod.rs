@@ -10,7 +10,7 @@ use crate::output::print;
 use crate::plan::{PlannedProgram, advice, step};
 use crate::terminal::Terminal;
 use gpumem_core::cards::Card;
-use gpumem_core::report::{Advice, Cost, Device, NotPlanned};
+use gpumem_core::report::{Advice, Cost, Device, Extent, NotPlanned};
 use hints::Hints;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ pub fn run(arguments: &Advise) -> Result<ExitCode, Failure> {
     let named = |error: NotPlanned| format!("`{}`: {error}", step.label);
     let spent = adviser.spent().map_err(named)?;
     let now = adviser.now().map_err(named)?;
-    let changes = advice(&adviser, &now);
+    let changes = advice(&adviser, &now, Extent::All);
     let hints = Hints::new(&step, &spent, card, headroom)?;
     let report = Report { step, card, headroom, now, changes, hints };
     print(&match arguments.format {

@@ -22,7 +22,7 @@ use crate::output::{print_bytes, say};
 use crate::outputs::{Staged, keep, refuse};
 use crate::plan::advice;
 use changes::Variant;
-use gpumem_core::report::{Advice, Device};
+use gpumem_core::report::{Advice, Device, Extent};
 use gpumem_import::torch::Report;
 use gpumem_import::tree;
 use gpumem_language::source::{Mistake, Overrides, declared};
@@ -35,7 +35,7 @@ use step::PlacedStep;
 /// A step with everything that a page shows beside it.
 pub struct Picture {
     pub step: PlacedStep,
-    /// Changes of the step, as `cargo gpumem advise` lists them.
+    /// Single changes of the step, as `cargo gpumem advise` lists them.
     pub alternatives: Vec<Advice>,
     /// The curve of the step in PyTorch. `None` unless the network was read from a model of PyTorch.
     pub reference: Option<Reference>,
@@ -136,7 +136,7 @@ fn contents(
             let reference = report.filter(|_| is_training).map(|report| Reference::new(&report, &step));
             let adviser = program.plan.adviser(&program.plan.cards, variant.device, program.plan.headroom);
             let now = adviser.now().map_err(|error| format!("`{}`: {error}", program.label))?;
-            let alternatives = advice(&adviser, &now);
+            let alternatives = advice(&adviser, &now, Extent::Single);
             let mut pictures = vec![Picture { step, alternatives, reference }];
             if !arguments.against.is_empty() {
                 let other = arguments.against.iter().try_fold(variant, |variant, &change| variant.with(change))?;

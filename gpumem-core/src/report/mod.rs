@@ -14,7 +14,7 @@ mod table;
 pub mod text;
 
 #[cfg(feature = "lower")]
-pub use advice::{Advice, Adviser, Cost, one_by_one};
+pub use advice::{Advice, Adviser, Cost, Extent};
 pub use json::json;
 pub use max_batch::Arenas;
 #[cfg(feature = "lower")]

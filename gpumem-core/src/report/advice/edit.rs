@@ -51,6 +51,11 @@ impl Edit {
     pub(super) fn keeps_the_task(&self) -> bool {
         !matches!(self, Edit::Batch(_) | Edit::LargestBatch | Edit::Ranks(..))
     }
+
+    /// True if the step runs on more cards.
+    pub(super) fn takes_cards(&self) -> bool {
+        matches!(self, Edit::Ranks(times, _) if *times > 1)
+    }
 }
 
 /// A program with some changes, which is not planned yet.

@@ -91,6 +91,15 @@ impl Advice {
     }
 }
 
+/// The changes that an [`Adviser`] plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One change at a time, on as many cards as now.
+    Single,
+    /// Those, more cards, and two changes at once. That takes about three times as long.
+    All,
+}
+
 /// The least share of the time that a change must save to be listed for it alone.
 const LEAST_TIME: f64 = 0.005;
 
@@ -131,11 +140,6 @@ impl Planned {
     }
 }
 
-/// Plans advice number 0 to `count - 1`, one after another: see [`Adviser::advice`].
-pub fn one_by_one(count: usize, plan: &(dyn Fn(usize) -> Option<Advice> + Sync)) -> Vec<Option<Advice>> {
-    (0..count).map(plan).collect()
-}
-
 impl Adviser {
     /// Returns the cost of the program without a change.
     ///
@@ -158,21 +162,26 @@ impl Adviser {
     /// more memory and save time. `now` is the cost without a change.
     ///
     /// A change that saves neither is left out, and so is one that cannot be planned. Two changes at once are listed if they fit the device where
-    /// none alone does, or if they are better than each alone.
+    /// none alone does, or if they are better than each alone. `extent` says which changes are planned.
     ///
-    /// `each` gets a count and a function, and returns the function's result for each number below the count, in order. [`one_by_one`] will do;
-    /// a caller with threads may call the function several times at once.
+    /// `each` gets a count and a function, and returns the function's result for each number below the count, in order. A caller with threads may call the
+    /// function several times at once.
     pub fn advice(
         &self,
         now: &Cost,
+        extent: Extent,
         each: impl Fn(usize, &(dyn Fn(usize) -> Option<Advice> + Sync)) -> Vec<Option<Advice>>,
     ) -> Vec<Advice> {
-        let edits = self.edits();
+        let mut edits = self.edits();
+        edits.retain(|edit| extent == Extent::All || !edit.takes_cards());
         let alone = each(edits.len(), &|index| self.planned(now, &edits[index..=index]));
         let alone: Vec<(Edit, Advice)> =
             edits.into_iter().zip(alone).filter_map(|(edit, advice)| Some((edit, advice?))).collect();
         let limit = self.device.map_or(u64::MAX, Device::usable).saturating_sub(self.headroom);
-        let likely = pairs::likely(now, &alone, limit, |pair| self.changed(&pair).is_some());
+        let likely = match extent {
+            Extent::Single => Vec::new(),
+            Extent::All => pairs::likely(now, &alone, limit, |pair| self.changed(&pair).is_some()),
+        };
         let both = each(likely.len(), &|index| self.planned(now, &likely[index].map(|at| alone[at].0)));
         let mut found: Vec<Advice> = Vec::new();
         for (of, both) in likely.iter().zip(both) {
