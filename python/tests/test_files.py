@@ -203,7 +203,9 @@ class Running(unittest.TestCase):
 
     @unittest.skipIf(os.name == "nt", "signals of POSIX")
     def test_an_interrupt_ends_a_long_plan(self):
-        code = "from gpumem import _native; print('begun', flush=True); _native._work(100)"
+        # A process in the background of a script ignores Ctrl-C, and so would its children.
+        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        code += "from gpumem import _native; print('begun', flush=True); _native._work(100)"
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             self.assertEqual(child.stdout.readline(), "begun\n")
