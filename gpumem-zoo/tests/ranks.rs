@@ -1,7 +1,9 @@
 //! The memory of a rank: GPT-2 XL and Llama 3 8B on 1 to 64 of them, as the guide shows it.
 
+mod digits;
 mod pages;
 
+use digits::grouped;
 use gpumem_core::lower::tables;
 use gpumem_core::memory::budget::{Line, lower_bound_at};
 use gpumem_core::report::Planned;
@@ -67,11 +69,7 @@ impl Source {
 }
 
 fn mib(bytes: u64) -> String {
-    let mut digits = (bytes as f64 / f64::from(1 << 20)).round().to_string();
-    for place in (1..digits.len()).rev().filter(|place| (digits.len() - place).is_multiple_of(3)).collect::<Vec<_>>() {
-        digits.insert(place, ',');
-    }
-    digits
+    grouped((bytes as f64 / f64::from(1 << 20)).round())
 }
 
 /// Returns the arena of a rank without recomputation, in bytes.

@@ -1,7 +1,9 @@
 //! The tables of `docs/guide/what-less-memory-costs.md`: lines of the budget, largest batch and least time of a step, without a technique and with it.
 
+mod digits;
 mod pages;
 
+use digits::grouped;
 use gpumem_core::cards::{Card, RTX_3090};
 use gpumem_core::memory::budget::{Budget, Line};
 use gpumem_core::program::Phase;
@@ -98,19 +100,10 @@ const COLUMNS: [Column; 10] = [
     column("bus, ms", |step| step.ms[1]),
 ];
 
-/// Returns a number with commas between groups of three digits.
-fn whole(number: f64) -> String {
-    let mut digits = format!("{number:.0}");
-    for place in (1..digits.len()).rev().filter(|place| (digits.len() - place).is_multiple_of(3)).collect::<Vec<_>>() {
-        digits.insert(place, ',');
-    }
-    digits
-}
-
 /// Returns the least time of a step's operations, and how much longer that is than the time of `first`.
 fn time(step: &Step, first: &Step) -> String {
     let more = (100.0 * (step.ms[0] / first.ms[0] - 1.0)).round();
-    let ms = whole(step.ms[0]);
+    let ms = grouped(step.ms[0]);
     match (step.change.is_empty(), more == 0.0) {
         (true, _) => ms,
         (false, true) => format!("{ms} (0 %)"),
@@ -139,7 +132,7 @@ fn check(name: &str, plain: &str, networks: &[(&Network, Vec<Step>)]) {
     for (network, steps) in networks {
         for step in steps {
             let label = if step.change.is_empty() { plain.into() } else { format!("`{}`", step.change) };
-            let figures: String = columns.iter().map(|column| format!(" {} |", whole((column.of)(step)))).collect();
+            let figures: String = columns.iter().map(|column| format!(" {} |", grouped((column.of)(step)))).collect();
             text += &format!("| `{}`, {} | {label} |{figures} {} |\n", network.name, step.batch, time(step, &steps[0]));
         }
     }

@@ -212,6 +212,13 @@ pub(super) fn room_within(aim: &[&Card], device: Option<Device>, headroom: u64, 
     }
 }
 
+/// Returns the tables of a program. A forward pass has the micro-batches and the ranks of training, too, if it takes the batch of `TRAIN`.
+pub(super) fn tables_in(program: &Program, micro_batches: u64, ranks: Ranks) -> OwnedTables {
+    let mut owned = OwnedTables { micro_batches, ..tables(program) };
+    owned.ranks = owned.as_tables().on_ranks(ranks.count).ranks;
+    owned
+}
+
 impl Planned {
     /// Lowers the training step of a network, or its forward pass, for the cards that `written` names, at this batch.
     ///
@@ -236,8 +243,7 @@ impl Planned {
         };
         let layers = blueprint.layers(&program);
         let micro_batches = steps.map_or(1, |steps| steps.descent.micro_batches);
-        let mut tables = OwnedTables { micro_batches, ..tables(&program) };
-        tables.ranks = tables.as_tables().on_ranks(ranks.count).ranks;
+        let tables = tables_in(&program, micro_batches, ranks);
         Ok(Planned {
             training,
             batch,

@@ -6,10 +6,10 @@
 mod edit;
 mod pairs;
 
-use super::planned::{Device, NotPlanned, Planned, Written, room_within};
+use super::planned::{Device, NotPlanned, Planned, Written, room_within, tables_in};
 use super::roofline::{Rates, Spent, spent};
 use crate::cards::Card;
-use crate::lower::{ChosenStep, OwnedTables, Sizes, sent, tables};
+use crate::lower::{ChosenStep, OwnedTables, Sizes, sent};
 use crate::memory::budget::{BUS_BYTES, Budget, Line, budget_at};
 use crate::memory::place::Placed;
 use crate::memory::target_cards::TargetCards;
@@ -96,7 +96,7 @@ impl Advice {
 pub enum Extent {
     /// One change at a time, on as many cards as now.
     Single,
-    /// Those, more cards, and two changes at once. That takes about three times as long.
+    /// Those, more cards, and two changes at once, which takes much longer.
     All,
 }
 
@@ -258,9 +258,7 @@ impl Adviser {
     }
 
     fn tables(&self, changed: &Changed, step: &ChosenStep) -> OwnedTables {
-        let mut owned = OwnedTables { micro_batches: changed.micro_batches(), ..tables(&step.program) };
-        owned.ranks = owned.as_tables().on_ranks(changed.ranks().count).ranks;
-        owned
+        tables_in(&step.program, changed.micro_batches(), changed.ranks())
     }
 
     fn rates(&self, precision: Precision) -> Result<Rates, NotPlanned> {
