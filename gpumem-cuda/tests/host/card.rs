@@ -103,7 +103,8 @@ fn in_order(order: &str, name: &str, variables: &[(&str, &str)], folder: &Path) 
     command.envs(variables.iter().copied());
     let output = command.output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success() && out.contains("1 passed"), "order {order}:\n{out}\n{err}");
+    let status = output.status;
+    assert!(status.success() && out.contains("1 passed"), "order {order}, {status}:\n{out}\n{err}");
 }
 
 fn driver() -> Option<Library> {

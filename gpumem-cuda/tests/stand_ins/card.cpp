@@ -122,6 +122,14 @@ static int context, failed, retained;
 static thread_local void *current;
 static thread_local char this_thread;
 
+// One thread at a time calls the driver. Work that waits for another thread lets it.
+static std::recursive_mutex one_at_a_time;
+static thread_local int held;
+struct Guard {
+    Guard() { one_at_a_time.lock(), held++; }
+    ~Guard() { held--, one_at_a_time.unlock(); }
+};
+
 static long number(const char *name, long otherwise) {
     const char *value = getenv(name);
     return value ? atol(value) : otherwise;
@@ -140,6 +148,7 @@ static size_t spare() {
 }
 // Bytes that are no allocation: a library's handle has this function as well.
 API simulated_take(long long bytes) {
+    const Guard guard;
     if (!number("GPUMEM_SIMULATED_TAKES", 0)) return SUCCESS;
     if (bytes > (long long)spare()) return OUT_OF_MEMORY;
     return taken += bytes, SUCCESS;
@@ -180,13 +189,6 @@ static int enqueue(Stream &stream, bool is_copy, Work work, bool is_late = false
     return SUCCESS;
 }
 
-// One thread at a time calls the driver. Work that waits for another thread lets it.
-static std::recursive_mutex one_at_a_time;
-static thread_local int held;
-struct Guard {
-    Guard() { one_at_a_time.lock(), held++; }
-    ~Guard() { held--, one_at_a_time.unlock(); }
-};
 API simulated_let_go() {
     const int times = held;
     for (held = 0; held < times; held++) one_at_a_time.unlock();
@@ -220,6 +222,7 @@ static int outside_capture() {
 
 // For the tests: a kernel by its note (file, entry point, constants), with the bytes of its last parameter if that is no pointer.
 API simulated_register(const char *note, void *launch, int arguments, int plain) {
+    const Guard guard;
     const char *entry = strchr(note, ' ') + 1;
     const bool is_cooperative = strstr(entry, " TOGETHER=1") != nullptr;
     kernels[note] = {(Launch)launch, arguments, plain, std::string(entry, strcspn(entry, " ")), is_cooperative};
@@ -269,7 +272,7 @@ API simulated_fail() { return failed = ILLEGAL_ADDRESS, SUCCESS; }
 API cuInit(unsigned) { return SUCCESS; }
 API cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
 API cuGetErrorName(int code, const char **text) {
-    static char name[32];
+    static thread_local char name[32];
     snprintf(name, sizeof name, "SIMULATED_ERROR_%d", code);
     return *text = name, SUCCESS;
 }
@@ -282,12 +285,19 @@ API cuDeviceGetAttribute(int *value, int attribute, int) {
     return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : attribute == 16 ? MULTIPROCESSORS : 1, SUCCESS;
 }
 API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
-API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) { return *flags = 0, *active = retained > 0, SUCCESS; }
+API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
+    const Guard guard;
+    return *flags = 0, *active = retained > 0, SUCCESS;
+}
 API cuDevicePrimaryCtxRetain(void **made, int) {
+    const Guard guard;
     if (!retained++) limits[0] = 1024, limits[1] = 1 << 20, limits[2] = 8 << 20;
     return *made = &context, SUCCESS;
 }
-API cuDevicePrimaryCtxRelease_v2(int) { return retained--, SUCCESS; }
+API cuDevicePrimaryCtxRelease_v2(int) {
+    const Guard guard;
+    return retained--, SUCCESS;
+}
 API cuCtxSetLimit(int limit, size_t bytes) {
     UNSAFE();
     if (limit < 0 || limit > 2 || bytes < (size_t)number("GPUMEM_SIMULATED_LEAST", 0)) return INVALID_VALUE;

@@ -15,13 +15,13 @@
 //
 // graphs.h has the functions for convolutions in 16 bits, recurrences.h those for recurrent layers.
 #include "elements.h"
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -59,7 +59,7 @@ struct Perf {
     int determinism, math, reserved[3];
 };
 
-static unsigned long long handles, objects, enqueued[8];
+static std::atomic<unsigned long long> handles, objects, enqueued[8];
 
 // Handles and other objects that are alive; forward passes, those with a bias in the same pass, biases added in a pass of
 // their own, data gradients and filter gradients that were asked for.
@@ -294,8 +294,10 @@ static int enqueue(Handle *with, int kind, void (*work)(void *), void *data, int
 
 // The library loads a kernel when it is first launched.
 static bool load(const std::vector<int> &kernel) {
-    static std::set<std::vector<int>> kernels;
-    return kernels.count(kernel) || (driver<int (*)()>("simulated_load")() == 0 && kernels.insert(kernel).second);
+    static Kernels<int> kernels;
+    if (kernels.has(kernel)) return true;
+    if (driver<int (*)()>("simulated_load")()) return false;
+    return kernels.add(kernel), true;
 }
 
 static int start(Handle *with, int algorithm, const Call &call) {

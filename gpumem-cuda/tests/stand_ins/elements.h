@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <vector>
 
 template <int F32, int BF16> struct Elements {
     static float load(int type, const void *from, int64_t index) {
@@ -44,6 +47,22 @@ static inline int delay(int algorithm) {
     return 0;
 }
 static inline void nothing(void *) {}
+
+// Kernels that a library has loaded, by what tells them apart. The threads of several ranks may launch at once.
+template <class Part> class Kernels {
+    std::mutex mutex;
+    std::set<std::vector<Part>> all;
+
+  public:
+    bool has(const std::vector<Part> &kernel) {
+        const std::lock_guard<std::mutex> guard(mutex);
+        return all.count(kernel) > 0;
+    }
+    void add(const std::vector<Part> &kernel) {
+        const std::lock_guard<std::mutex> guard(mutex);
+        all.insert(kernel);
+    }
+};
 
 // A workspace holds nothing before a call and after it. Of a large one, a part of each page shows that as well.
 static inline void spoil(void *workspace, size_t bytes) {

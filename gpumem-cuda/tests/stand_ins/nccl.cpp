@@ -12,6 +12,7 @@
 // | GPUMEM_SIMULATED_NCCL_BREAKS | `rank:exchange`: the communicator of that rank fails before that exchange, counted from 1 |
 // | GPUMEM_SIMULATED_NCCL_MIB | the memory that it tells, 64 |
 // | GPUMEM_SIMULATED_NCCL_VERSION | its version, 23203 |
+#include <atomic>
 #include <dlfcn.h>
 #include <cmath>
 #include <condition_variable>
@@ -46,7 +47,8 @@ struct World;
 struct Comm {
     std::shared_ptr<World> world;
     int rank, state;
-    bool aborted, ends;
+    std::atomic<bool> aborted;
+    bool ends;
     // Exchanges that have run.
     uint64_t exchanged;
 };

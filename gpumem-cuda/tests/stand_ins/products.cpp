@@ -12,6 +12,7 @@
 // | GPUMEM_SIMULATED_KEEPS_NAN=1 | nothing: a Relu gives NaN for NaN, where it gives 0 otherwise |
 // | GPUMEM_SIMULATED_OLD | the function that does not support the card |
 #include "elements.h"
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +20,6 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -80,7 +80,7 @@ static bool lists(const char *variable, const Descriptor &it) {
 
 static const uint64_t MARK = 0xb1a5;
 static int handle;
-static unsigned long long handles, objects, enqueued;
+static std::atomic<unsigned long long> handles, objects, enqueued;
 
 // Handles and other objects that are alive, and products that were asked for.
 API simulated_products(unsigned long long *counts) {
@@ -233,12 +233,12 @@ API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A
     const auto enqueue = driver<int (*)(void *, void (*)(void *), void *)>("simulated_enqueue");
     if (!enqueue) return EXECUTION_FAILED;
     // The library loads a kernel when it is first launched.
-    static std::set<std::vector<uint64_t>> kernels;
+    static Kernels<uint64_t> kernels;
     const std::vector<uint64_t> kernel = {(uint64_t)it->compute, (uint64_t)d->type,        (uint64_t)it->get(3), (uint64_t)it->get(4),
                                           (uint64_t)it->get(7, 1), d->rows, d->columns, it->get(3) ? a->rows : a->columns,
                                           (uint64_t)d->get(5, 1)};
-    if ((!kernels.count(kernel) || getenv("GPUMEM_SIMULATED_LOADS_EACH_TIME")) && driver<int (*)()>("simulated_load")()) return INTERNAL_ERROR;
-    kernels.insert(kernel);
+    if ((!kernels.has(kernel) || getenv("GPUMEM_SIMULATED_LOADS_EACH_TIME")) && driver<int (*)()>("simulated_load")()) return INTERNAL_ERROR;
+    kernels.add(kernel);
     enqueued++;
     for (int left = delay((int)algorithm->number); left > 0; left--)
         if (enqueue(stream, nothing, nullptr)) return EXECUTION_FAILED;
