@@ -30,6 +30,7 @@ mod new;
 mod options;
 mod output;
 mod outputs;
+mod pack;
 mod packages;
 mod plan;
 #[doc(hidden)]
@@ -85,6 +86,7 @@ fn run() -> Result<ExitCode, Failure> {
         Command::Advise(arguments) => advise::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Pack(arguments) => pack::run(&arguments),
         #[cfg(feature = "watch")]
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),

@@ -9,7 +9,7 @@ pub use change::Change;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "watch")]
 pub use commands::Watch;
-pub use commands::{Advise, Comparison, Diff, Explain, New, Show, Sort};
+pub use commands::{Advise, Comparison, Diff, Explain, New, Pack, Show, Sort};
 use gpumem_core::Precision;
 pub use gpumem_core::report::Device;
 use gpumem_core::train::{Ranks, Shard};
@@ -66,6 +66,12 @@ pub enum Command {
     Diff(Diff),
     /// Says what a line of the budget, a message or a term means.
     Explain(Explain),
+    /// Places buffers of a file, whichever program they are from, in as little memory as it finds.
+    #[command(
+        after_help = "The file has comma-separated values with the columns `lower`, `upper` and `size`, as MiniMalloc's files do, or those of \
+                      `cargo gpumem timeline --format csv`. Exit code 0: packed; 1: the packing is larger than `--capacity`; 2: no packing."
+    )]
+    Pack(Pack),
     /// Shows cards and their processes while they run, with the budgets of those of gpumem beside what is measured.
     #[cfg(feature = "watch")]
     Watch(Watch),

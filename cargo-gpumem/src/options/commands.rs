@@ -76,6 +76,31 @@ pub struct Explain {
 }
 
 #[derive(Args)]
+pub struct Pack {
+    /// The file with the buffers
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// A file to write, with the columns of the other one and an offset for each buffer
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace a file that exists
+    #[arg(long)]
+    pub force: bool,
+    /// Memory that the buffers have; more is exit code 1
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub capacity: Option<u64>,
+    /// Bytes of which every size and every offset is a multiple, such as 256 in an arena of gpumem
+    #[arg(long, value_name = "BYTES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub alignment: u64,
+    /// The packing of the compiler alone, without a search of seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Format of the output
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+}
+
+#[derive(Args)]
 pub struct New {
     /// The folder to make; its last part is the name of the crate
     #[arg(value_name = "NAME")]

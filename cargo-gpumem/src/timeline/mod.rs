@@ -1,6 +1,6 @@
 //! Implements `cargo gpumem timeline`, which draws the memory of one step over its operations.
 
-mod category;
+pub(crate) mod category;
 mod changes;
 mod csv;
 mod html;

@@ -9,6 +9,7 @@ mod import;
 mod left_out;
 mod models;
 mod new;
+mod pack;
 mod show;
 mod timeline;
 #[cfg(all(target_os = "linux", feature = "watch"))]
