@@ -129,6 +129,21 @@ struct Backtracking<'a> {
     limit: Limit,
 }
 
+/// Returns for each tensor those that it lives with, by their numbers.
+fn beside(sized: &[Sized]) -> Vec<Vec<u32>> {
+    let mut by_first: Vec<usize> = (0..sized.len()).collect();
+    by_first.sort_by_key(|&at| sized[at].first);
+    let mut beside = vec![Vec::new(); sized.len()];
+    for (place, &one) in by_first.iter().enumerate() {
+        for &other in by_first[place + 1..].iter().take_while(|&&other| sized[other].first <= sized[one].last) {
+            beside[one].push(other as u32);
+            beside[other].push(one as u32);
+        }
+    }
+    beside.iter_mut().for_each(|others| others.sort_unstable());
+    beside
+}
+
 impl Canonical {
     /// Prepares searches for packings of at most `most` bytes. `None` if a tensor has more.
     pub(super) fn new(spans: &[Span], most: u64) -> Option<Canonical> {
@@ -147,12 +162,7 @@ impl Canonical {
                 *units = units.checked_add(tensor.units)?;
             }
         }
-        let lives_with = |one: usize, other: usize| {
-            one != other && sized[one].first <= sized[other].last && sized[other].first <= sized[one].last
-        };
-        let all = 0..sized.len();
-        let beside = |one| all.clone().filter(|&other| lives_with(one, other)).map(|other| other as u32).collect();
-        let beside = all.clone().map(beside).collect();
+        let beside = beside(&sized);
         Some(Canonical { sized, unit, beside, live, blame: vec![0; moments], random: 1 })
     }
 

@@ -25,6 +25,7 @@ mod search;
 mod sink;
 mod stack;
 mod thorough;
+mod turns;
 mod verify;
 
 use alloc::vec;
@@ -80,6 +81,13 @@ pub struct PackedSlice {
     pub lower_bound: u64,
     /// The first operation at which that many bytes are live.
     pub peak: u32,
+}
+
+impl PackedSlice {
+    /// Returns the smaller of two packings, and the first of two that are equally large.
+    fn min_by_size(self, other: PackedSlice) -> PackedSlice {
+        if other.size < self.size { other } else { self }
+    }
 }
 
 /// Tensors and their packing.
