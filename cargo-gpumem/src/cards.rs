@@ -90,6 +90,7 @@ fn one(card: &Card) -> String {
     if let Some(bandwidth) = card.bandwidth_gbs {
         lines.push(("bandwidth", format!("{bandwidth} GB/s {}", card.memory)));
     }
+    lines.push(("host", format!("{} GB/s each way, {}", card.host_gbs, card.host_link)));
     if !card.notes.is_empty() {
         lines.push(("notes", card.notes.into()));
     }
@@ -108,6 +109,8 @@ pub fn as_json(cards: &[&Card]) -> serde_json::Value {
             "reserve": card.reserve(),
             "compute_capability": [card.compute_capability.0, card.compute_capability.1],
             "runs": card.runs(),
+            "host_link": card.host_link,
+            "host_gbs": card.host_gbs,
             "basis": basis(card),
             "source": card.source,
             "notes": card.notes,

@@ -39,6 +39,7 @@ fn every_column_of_every_row_is_in_the_table() {
         assert_eq!(card.memory, row["mem_type"]);
         assert_eq!(card.bus_bits, optional(&row["bus_bits"]));
         assert_eq!(card.bandwidth_gbs, optional(&row["bandwidth_gbs"]));
+        assert_eq!(card.host_link, row["host_link"]);
         assert_eq!(card.multiprocessors, optional(&row["sm_count"]));
         assert_eq!(card.cuda_cores, optional(&row["cuda_cores"]));
         assert_eq!(card.fp32_tflops, optional(&row["fp32_tflops"]));
@@ -47,8 +48,38 @@ fn every_column_of_every_row_is_in_the_table() {
         assert_eq!(card.notes, row["notes"]);
         let aliases: Vec<&str> = ALIASES.iter().filter(|alias| alias.card == card).map(|alias| alias.slug).collect();
         assert_eq!(aliases.join(" "), row["aliases"]);
-        assert_eq!(row.len(), 20, "a column that this test does not know");
+        assert_eq!(row.len(), 21, "a column that this test does not know");
     }
+}
+
+/// Rates of copies to the host are within what the connection is rated at: 0.985 GB/s for a lane of PCIe 3.0, and twice as many for each later one.
+#[test]
+fn a_link_to_the_host_has_its_rate() {
+    for card in ALL {
+        let rated = match card.host_link.strip_prefix("PCIe ") {
+            Some(link) => {
+                let (generation, lanes) = link.split_once(" x").unwrap();
+                let generation: f64 = generation.parse().unwrap();
+                0.985 * (generation - 3.0).exp2() * lanes.parse::<f64>().unwrap()
+            }
+            None if card.host_link == "NVLink-C2C" => 450.0,
+            None => {
+                assert!(card.host_link == "shared memory" && card.is_unified(), "{}", card.slug);
+                card.bandwidth_gbs.unwrap() / 2.0
+            }
+        };
+        let share = card.host_gbs / rated;
+        let expected = if card.is_unified() { 0.999..1.001 } else { 0.78..0.81 };
+        assert!(expected.contains(&share), "{}: {share}", card.slug);
+    }
+    // A slice shares the connection of its card.
+    for slice in ALL.iter().filter(|card| card.slug.contains("-mig-")) {
+        let (chip, _) = slice.slug.split_once('-').unwrap();
+        let whole = ALL.iter().find(|other| other.slug.starts_with(chip) && !other.slug.contains("-mig-")).unwrap();
+        assert_eq!(slice.host_link, whole.host_link, "{}", slice.slug);
+    }
+    let gbs = |slug: &str| find(slug).unwrap().host_gbs;
+    assert_eq!(["t4", "rtx3060", "rtx4060", "h100-sxm"].map(gbs), [12.5, 25.0, 12.5, 50.0]);
 }
 
 #[test]

@@ -112,6 +112,7 @@ impl fmt::Display for Calibration {
             known(|card| Some(card.memory.into())),
             known(|card| Some(card.bus_bits?.to_string())),
             known(|card| Some(card.bandwidth_gbs?.to_string())),
+            known(|card| Some(card.host_link.into())),
             self.multiprocessors.to_string(),
             known(|card| Some(card.cuda_cores?.to_string())),
             known(|card| Some(card.fp32_tflops?.to_string())),
@@ -287,7 +288,7 @@ mod tests {
     fn a_row_has_the_columns_of_the_table() {
         let row = calibration().to_string();
         let expected = "rtx3060,,GeForce RTX 3060 12GB,Ampere,8.6,12288,11906,measured,gpumem::calibrate; driver 580.95.05; \
-                        no CUDA; no NVRTC; no cuBLASLt; no cuDNN,,,GDDR6,192,360,28,3584,12.74,25.5,,";
+                        no CUDA; no NVRTC; no cuBLASLt; no cuDNN,,,GDDR6,192,360,PCIe 4.0 x16,28,3584,12.74,25.5,,";
         assert!(row.starts_with(expected), "{row}");
         let notes = "\"bytes: context 100; given back by limits 50; probe: handles 1, trials 2, modules 3, graphs 4; most \
                      beside arena and context 20\"";

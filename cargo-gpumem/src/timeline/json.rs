@@ -48,7 +48,7 @@ pub fn of(picture: &Picture) -> Value {
         "card": device,
         "lines": Line::ALL.map(Line::name),
         "budget": budget(&step.budget),
-        "bus": BUS_BYTES,
+        "bus": step.card.map_or(BUS_BYTES, |(device, _)| device.host_rate()),
         "least_us": step.least_us().round() as u64,
         "repeated": step.repeated,
         "categories": Category::ALL.map(category),

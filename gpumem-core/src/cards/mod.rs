@@ -47,6 +47,11 @@ pub struct Card {
     pub bus_bits: Option<u32>,
     /// Memory bandwidth, in 10^9 bytes a second.
     pub bandwidth_gbs: Option<f64>,
+    /// Connection with the host at its widest, such as `PCIe 4.0 x16`. A slot may have less.
+    pub host_link: &'static str,
+    /// Rate of copies between page-locked memory of the host and the card, each way, in 10^9 bytes a second. About four fifths of what the
+    /// connection is rated at.
+    pub host_gbs: f64,
     /// Number of multiprocessors.
     pub multiprocessors: Option<u32>,
     /// Number of CUDA cores.

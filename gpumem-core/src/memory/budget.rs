@@ -24,8 +24,8 @@ pub use crate::memory::bytes::{PlanError, live_ranges, padded};
 pub use crate::memory::plan::choose::MANY;
 pub(crate) use crate::memory::plan::choose::TOO_MANY;
 
-/// Bytes that a card's bus moves in a second, each way. It is the usual measurement of sixteen lanes of PCIe 4.0 with page-locked memory. The
-/// table of cards does not have it, and it depends on the slot.
+/// Bytes that the bus of a card moves in a second, each way, if nobody says which card. It is the usual measurement of sixteen lanes of PCIe 4.0
+/// with page-locked memory. [`Card::host_gbs`](crate::cards::Card::host_gbs) has it for each card.
 pub const BUS_BYTES: u64 = 25_000_000_000;
 
 /// The bytes that a step needs, by purpose: `budget[Line::Arena]`.

@@ -8,7 +8,7 @@ use crate::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
 use crate::lower::{
     Blueprint, Cached, Choices, ChosenStep, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables,
 };
-use crate::memory::budget::{Budget, Line, PlanError, budget_at, lasting_at};
+use crate::memory::budget::{BUS_BYTES, Budget, Line, PlanError, budget_at, lasting_at};
 use crate::memory::refusal::Remedy;
 use crate::memory::target_cards::TargetCards;
 use crate::number::Precision;
@@ -72,6 +72,14 @@ impl Device {
     /// Returns the bytes that an arena may have if `headroom` bytes are left to others. Each of the ranks has such a device.
     pub fn room(self, headroom: u64, ranks: Ranks) -> u64 {
         self.usable().saturating_sub(self.reserve()).saturating_sub(self.communication(ranks)).saturating_sub(headroom)
+    }
+
+    /// Returns the bytes that copies between page-locked memory of the host and the device move in a second, each way. [`BUS_BYTES`] for a size.
+    pub fn host_rate(self) -> u64 {
+        match self {
+            Device::Known(card) => (card.host_gbs * 1e9) as u64,
+            Device::Size(_) => BUS_BYTES,
+        }
     }
 
     /// Returns the target cards of a network that is planned for this device alone. Empty for a size without a card.

@@ -37,7 +37,7 @@ pub struct Cost {
     /// The least milliseconds of the operations of a step, by the card's bandwidth and arithmetic: see [`roofline`](mod@super::roofline). 0 if
     /// its rates are unknown.
     pub ms: f64,
-    /// The milliseconds of a step's copies over the bus, to host memory and to other ranks, at [`BUS_BYTES`] a second. They may overlap operations.
+    /// The milliseconds of a step's copies over the bus, to host memory and to other ranks, at [`Device::host_rate`]. They may overlap operations.
     pub bus_ms: f64,
 }
 
@@ -253,7 +253,7 @@ impl Adviser {
             fits: self.device.is_none_or(|device| with_headroom <= device.usable()),
             recomputed: step.program.operations.iter().filter(|it| it.phase() == Phase::Again).count(),
             ms: rates.map_or(0.0, |rates| self.work(changed, &step, &rates).iter().map(|spent| spent.ms).sum()),
-            bus_ms: copied as f64 * 1e3 / BUS_BYTES as f64,
+            bus_ms: copied as f64 * 1e3 / self.device.map_or(BUS_BYTES, Device::host_rate) as f64,
         })
     }
 
