@@ -34,6 +34,16 @@ const OF_VERSION_12: [&[(i32, i32)]; 2] = [&[(6, 1), (7, 0)], &[(7, 5), (9, 0)]]
 /// The number formats of activations, those together whose code hardly differs.
 const FORMATS: [&[Format]; 2] = [&[Format::F32], &[Format::Bf16, Format::F16]];
 
+/// The formats of 16 bits.
+const HALVES: &[Format] = FORMATS[1];
+
+/// The only card with warpgroup instructions.
+const HOPPER: (i32, i32) = (9, 0);
+
+/// Registers of each thread at the start of a kernel on warpgroup instructions: what 384 threads of a block can have, and `LAUNCH_REGISTERS` of
+/// `attention_wgmma.cuh`.
+const LAUNCH_REGISTERS: u32 = 168;
+
 /// Names and values, in the order of the file's header.
 type Constants = Vec<(String, String)>;
 
@@ -50,6 +60,10 @@ struct Instance {
 }
 
 impl Instance {
+    fn is_of_hopper(&self) -> bool {
+        self.constants.iter().any(|(name, _)| name == "WGMMA")
+    }
+
     /// As it would be compiled for a card in this format, with packs of 16 bytes at most; none where that card has it compiled as another
     /// instance.
     fn kernel(&self, format: Format, capability: (i32, i32)) -> Option<Kernel> {
@@ -68,8 +82,8 @@ impl Instance {
 
 /// Kernels that were run on the host: a set of constants for each entry point and way to compute products, with packs of elements and
 /// without. Files of which entry points are compiled one at a time would not all be seen otherwise. Of chains there is one for each
-/// count of tensors and of operations that draw, of recurrences one with a projection, and of products with codes one for each coding and
-/// order of the weight.
+/// count of tensors and of operations that draw, of recurrences one with a projection, of products with codes one for each coding and
+/// order of the weight, and of attention on warpgroup instructions one for each size of heads, causal and not.
 fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -92,6 +106,7 @@ fn sample() -> Vec<Instance> {
         let projects =
             matches!([number("HIDDEN"), number("OUTPUTS")], [Some(hidden), Some(outputs)] if hidden != outputs);
         let telling: &[&str] = match *file {
+            "attention.cu" if number("WGMMA").is_some() => &["WGMMA", "HEAD", "CAUSAL"],
             "chain.cu" => &["INPUTS", "OUTPUTS", "DRAWS"],
             "coded_product.cu" => &["PACKED", "SCALE_WORDS", "B_TRANSPOSED"],
             _ => &[],
@@ -277,14 +292,17 @@ fn old_cards_need_an_old_compiler() {
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(version) = compiler() else { return };
     let required = std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_some();
-    let instances = sample();
+    let (of_hopper, instances): (Vec<Instance>, Vec<Instance>) = sample().into_iter().partition(Instance::is_of_hopper);
     assert!(
         !required || !instances.is_empty(),
         "run the other tests of this crate first: they note down what they ran"
     );
     let groups: &[&[(i32, i32)]] = if version.0 >= 13 { &ARCHITECTURES } else { &OF_VERSION_12 };
-    // Those of a group take turns, from one instance to the next: formats, and architectures once all formats have been there.
     let mut work: Vec<(Kernel, (i32, i32))> = Vec::new();
+    for instance in &of_hopper {
+        work.extend(HALVES.iter().filter_map(|&format| Some((instance.kernel(format, HOPPER)?, HOPPER))));
+    }
+    // Those of a group take turns, from one instance to the next: formats, and architectures once all formats have been there.
     for (turn, instance) in instances.iter().enumerate() {
         for (group, formats) in FORMATS.iter().enumerate() {
             for (other, architectures) in groups.iter().enumerate() {
@@ -313,7 +331,10 @@ fn kernels_compile_for_every_architecture_without_spills() {
                         format!("{} {:?} for sm_{}{}", kernel.file, kernel.constants, capability.0, capability.1);
                     match resources(kernel, *capability) {
                         Err(error) => failures.lock().unwrap().push(format!("{label}: {error}")),
-                        Ok(log) => failures.lock().unwrap().extend(spills(&log).map(|line| format!("{label}: {line}"))),
+                        Ok(log) => {
+                            let lines = spills(&log).chain(waits(kernel, &log));
+                            failures.lock().unwrap().extend(lines.map(|line| format!("{label}: {line}")));
+                        }
                     }
                 }
             });
@@ -373,6 +394,30 @@ fn spills(log: &str) -> impl Iterator<Item = String> {
     let before = std::iter::once("").chain(log.lines());
     let spilled = |line: &str| line.contains("spill") && !line.contains(" 0 bytes spill stores, 0 bytes spill loads");
     before.zip(log.lines()).filter(move |(_, line)| spilled(line)).map(|(before, line)| format!("{before} {line}"))
+}
+
+/// Lines that say that products of warpgroups wait for each other, and of a kernel that has such, what begins with other registers than it counts on:
+/// with fewer, its consumers would wait for more of them for ever.
+fn waits<'l>(kernel: &Kernel, log: &'l str) -> impl Iterator<Item = String> + use<'l> {
+    let begins = format!("Used {LAUNCH_REGISTERS} registers");
+    let counts = kernel.is_of_one_architecture() && !log.contains(&begins);
+    let serialised = log.lines().filter(|line| line.contains("serialized") || line.contains("setmaxnreg"));
+    serialised.map(String::from).chain(counts.then(|| format!("other registers than {LAUNCH_REGISTERS}: {log}")))
+}
+
+#[test]
+fn products_that_wait_for_each_other_are_recognised() {
+    let [other, own] = [0, 1].map(|wgmma| Kernel::new("attention.cu", "all").with("WGMMA", wgmma));
+    let log = "ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register resources\n\
+               ptxas info : Used 168 registers, used 1 barriers";
+    assert_eq!(waits(&own, log).count(), 1);
+    let [right, few] = [168, 160].map(|count| format!("ptxas info : Used {count} registers"));
+    assert_eq!([waits(&own, &right).count(), waits(&own, &few).count(), waits(&other, &few).count()], [0, 1, 0]);
+    assert_eq!(
+        waits(&own, "ptxas info : setmaxnreg ignored to maintain minimum register requirements\nUsed 168 registers")
+            .count(),
+        1
+    );
 }
 
 #[test]

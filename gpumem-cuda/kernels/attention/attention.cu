@@ -22,6 +22,7 @@
 // KEEP      factor of the weights that are not dropped
 // ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it; 0 for the forward pass. ADD_KEYS and ADD_VALUES are the same for
 //           keys and values that are inputs of their own, and ADD_BIAS for the bias
+// WGMMA     1 for the forward pass on Hopper's warpgroup instructions, see attention_wgmma.cuh; else 0, or missing
 // TENSOR_CORES terms that a tensor-core instruction sums, see mma.cuh; 0 if S is not a multiple of 16 up to 128, or V differs from S
 //
 // Queries are q [B, T, HEADS, S], keys k and values v [B, M, KV_HEADS, S] and [B, M, KV_HEADS, V]: each an input, or adjacent in the rows of one
@@ -49,6 +50,9 @@
 
 #ifndef SEEN
 #define SEEN 0
+#endif
+#ifndef WGMMA
+#define WGMMA 0
 #endif
 
 // Rows and columns of a tile.
@@ -245,7 +249,9 @@ static __device__ __forceinline__ float biased(float product, const real *bias, 
 // The factor that scores still need: without a bias, products are not scaled yet.
 constexpr float SCORE_SCALE = MATRICES ? 1.0f : (float)(SCALE);
 
-#if TENSOR_CORES
+#if WGMMA
+#include "attention_wgmma.cuh"
+#elif TENSOR_CORES
 #include "attention_mma.cuh"
 #else
 #include "attention_fma.cuh"

@@ -5,17 +5,11 @@
 // are the accumulators of the first products and the left operands of the next ones, without leaving the registers. Exponentials are to the base of
 // 2.
 //
-// With g = lane / 4 and t = lane % 4, a lane has rows g and g + 8 of its warp's product, and columns 2t and 2t + 1 of each eight: elements e = 0, 1
-// of row g, and 2, 3 of row g + 8.
-//
 // No include guard: the tests include it once for each kernel they compile.
-#include "mma.cuh"
+#include "attention_rows.cuh"
 
 // Pitch in shared memory, in elements: an odd multiple of 16 bytes, so that eight rows are read at once.
 constexpr int WIDTH = HEAD + 8;
-// Parts of 16 elements of a head, and of 8.
-constexpr int PARTS = HEAD / 16;
-constexpr int EIGHTS = HEAD / 8;
 constexpr int THREADS = 128;
 // Blocks for which a multiprocessor must have registers: without this bound, ptxas tries to fit more and spills. Partial tiles and shared keys need
 // additional registers. The shared memory of compute capability 7.5 is enough for one block of the backward pass.
@@ -26,12 +20,6 @@ constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : SEEN && MATRICES ? 2 : TENSOR_C
 constexpr int RESIDENT_BACKWARD = HEAD > 64 || TENSOR_CORES != 16 ? 1 : PLAIN ? 3 : 2;
 // Rows of the tiles that are loaded one after the other in the backward pass: as many as let two pairs of them fit.
 constexpr int STREAM = HEAD <= 64 ? 64 : 32;
-constexpr float LOG2_E = 1.44269504088896341f;
-constexpr float LN_2 = 0.693147180559945309f;
-constexpr float SCALE_2 = (float)(SCALE)*LOG2_E;
-// Factors of scores, and of the logarithms that the forward pass saves, before they are compared. They make both logarithms to the base of 2. With
-// a bias both are 1: otherwise a score of the lowest number of a format would become -infinity.
-constexpr float SCORE_UNIT = MATRICES ? 1.0f : SCALE_2, LOG_UNIT = MATRICES ? 1.0f : LOG2_E;
 
 struct __align__(16) Rows {
     u16 at[SIDE * WIDTH];
@@ -41,11 +29,6 @@ struct __align__(16) Rows {
 struct __align__(16) Pairs {
     u16 at[4 * STREAM * WIDTH];
 };
-
-// Return the first of the warp's rows in the block, and the lane's row and pair of columns in the warp's product.
-static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16; }
-static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
-static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
 
 // Loads COUNT rows of a head from time step `first` on, a multiple of COUNT. Stores zeros beyond the sequence of LENGTH, or with CUT beyond
 // `length` time steps. Complete after `copies_done` and a barrier.
@@ -85,11 +68,6 @@ static __device__ __forceinline__ void load_own(const u16 *tile, Left to[PARTS])
     for (int d = 0; d < PARTS; d++) load_left<false>(tile + warp_row() * WIDTH + 16 * d, WIDTH, to[d]);
 }
 
-static __device__ __forceinline__ void clear(Accumulator &sum) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum.at[e] = 0.0f;
-}
-
 // sums[16, 16] = the warp's own rows times the 16 rows from `tile` on, over the elements of a head.
 static __device__ __forceinline__ void dot_rows(const Left own[PARTS], const u16 *tile, Accumulator sums[2]) {
 #pragma unroll
@@ -114,75 +92,6 @@ static __device__ __forceinline__ void add_rows(const Left &weights, const u16 *
         load_rights<true>(tile + 16 * d, WIDTH, first, second);
         multiply_add(weights, first, sums[2 * d]);
         multiply_add(weights, second, sums[2 * d + 1]);
-    }
-}
-
-// Converts the result of a product to the left operand of the next one.
-static __device__ __forceinline__ Left as_left(const Accumulator values[2]) {
-    Left left;
-#pragma unroll
-    for (int i = 0; i < 4; i++) left.at[i] = pack(values[i / 2].at[i % 2 * 2], values[i / 2].at[i % 2 * 2 + 1]);
-    return left;
-}
-
-// Reductions over the four lanes that share rows.
-static __device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(FULL_WARP, x, 1);
-    return x + __shfl_xor_sync(FULL_WARP, x, 2);
-}
-
-static __device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
-    return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
-}
-
-// Returns 2^x, at most two units in the last place off; numbers below the smallest normal one count as 0.
-static __device__ __forceinline__ float power_of_two(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
-
-static __device__ __forceinline__ void unpack(u32 word, float &low, float &high) {
-    real first, second;
-    first.bits = (u16)word;
-    second.bits = (u16)(word >> 16);
-    low = widen(first);
-    high = widen(second);
-}
-
-// Returns the dot product of two pairs of elements.
-static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
-    float a_low, a_high, b_low, b_high;
-    unpack(a, a_low, a_high);
-    unpack(b, b_low, b_high);
-    return a_low * b_low + a_high * b_high;
-}
-
-// Writes the warp's rows of a head of LENGTH time steps, from time step `step` on. With ADDS, adds them to those in memory.
-template <int LENGTH, bool ADDS>
-static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int step, const Accumulator sums[2 * PARTS],
-                                                  const float factors[2]) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = step + lane_row() + 8 * half;
-        if (row >= LENGTH) continue;
-        u32 *to = (u32 *)(head + row * pitch + lane_pair());
-#pragma unroll
-        for (int n = 0; n < 2 * PARTS; n++) {
-            float low = sums[n].at[2 * half] * factors[half], high = sums[n].at[2 * half + 1] * factors[half];
-            if (ADDS) {
-                float old_low, old_high;
-                unpack(to[4 * n], old_low, old_high);
-                low += old_low;
-                high += old_high;
-            }
-            to[4 * n] = pack(low, high);
-        }
     }
 }
 
@@ -244,21 +153,6 @@ static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, in
 static __device__ __forceinline__ float keeps(u32 dropped, int bit) {
     return dropped >> bit & 1 ? 0.0f : (float)(KEEP);
 }
-
-// A lane's state for rows g and g + 8 during the pass over keys: the score that weights are relative to, and its share of the sum of 2^(score -
-// base).
-struct Softmax {
-    float base[2], total[2];
-};
-
-// Returns the power of e for a difference of two numbers in the unit of scores.
-static __device__ __forceinline__ float power_of(float difference) {
-    return power_of_two(MATRICES ? difference * LOG2_E : difference);
-}
-
-// The amount by which a score may exceed the base before the base is moved. It avoids rescaling the sums for every tile. Weights of up to 2^8 are far
-// from overflow, unless the factor of kept weights is large.
-constexpr float MARGIN = (float)(KEEP) > 64.0f ? 0.0f : MATRICES ? 8.0f * LN_2 : 8.0f;
 
 // Hides the keys after a query, in a tile on the diagonal, which has the same time steps for keys and queries.
 static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) {

@@ -22,6 +22,12 @@ pub fn type_name(format: Format) -> &'static str {
 /// The constant that marks kernels with a grid barrier, whose blocks must all be resident at once.
 pub(crate) const TOGETHER: &str = "TOGETHER";
 
+/// The constant that marks kernels on Hopper's warpgroup instructions, which only machine code for one architecture has.
+const WARPGROUPS: &str = "WGMMA";
+
+/// The constant with the bytes of shared memory that a launch asks for, beside those that the kernel declares.
+const SHARED_BYTES: &str = "SHARED_BYTES";
+
 /// An entry point of a source file, compiled with constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kernel {
@@ -50,6 +56,25 @@ impl Kernel {
     /// True if the kernel has a grid barrier and therefore needs a cooperative launch.
     pub fn is_cooperative(&self) -> bool {
         self.constants.iter().any(|(name, _)| *name == TOGETHER)
+    }
+
+    /// True if the kernel has instructions of one architecture alone: its code is compiled for `sm_90a`, which no later card runs.
+    pub fn is_of_one_architecture(&self) -> bool {
+        self.constant(WARPGROUPS).is_some_and(|value| value != "0")
+    }
+
+    /// Returns the bytes of shared memory that a launch asks for, beside those that the kernel declares.
+    pub fn shared_bytes(&self) -> u32 {
+        self.constant(SHARED_BYTES).and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+    }
+
+    fn constant(&self, name: &str) -> Option<&str> {
+        self.constants.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns this kernel on warpgroup instructions, with so many bytes of shared memory.
+    pub(crate) fn on_warpgroups(self, bytes: u64) -> Kernel {
+        self.with(WARPGROUPS, 1u8).with(SHARED_BYTES, bytes)
     }
 
     /// Returns this kernel with `text` as its source.

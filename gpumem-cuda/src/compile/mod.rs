@@ -29,7 +29,8 @@ pub struct Compiled {
 /// Returns the compiler options of a kernel for compute capability `(major, minor)`.
 pub fn options(kernel: &Kernel, (major, minor): (i32, i32)) -> Vec<String> {
     let constants = kernel.constants.iter().map(|(name, value)| format!("-D{name}={value}"));
-    [format!("-arch=sm_{major}{minor}"), "-std=c++17".into()].into_iter().chain(constants).collect()
+    let features = if kernel.is_of_one_architecture() { "a" } else { "" };
+    [format!("-arch=sm_{major}{minor}{features}"), "-std=c++17".into()].into_iter().chain(constants).collect()
 }
 
 /// Returns the compute capability that kernels are compiled for: the card's own, or the nearest older one of its major version, whose code it runs
@@ -227,6 +228,17 @@ mod tests {
             options(&kernel, (8, 6)),
             ["-arch=sm_86", "-std=c++17", "-DREAL=Bf16", "-DCOUNT=12ull", "-DSLOPE=2.5e-1"]
         );
+    }
+
+    #[test]
+    fn kernels_on_warpgroup_instructions_are_for_one_architecture() {
+        let kernel =
+            Kernel::new("attention.cu", "attention_forward_wgmma").with("WGMMA", 1).with("SHARED_BYTES", 83968);
+        assert_eq!(options(&kernel, (9, 0))[0], "-arch=sm_90a");
+        assert_eq!(kernel.shared_bytes(), 83968);
+        let other = Kernel::new("attention.cu", "attention_forward").with("WGMMA", 0);
+        assert_eq!(options(&other, (9, 0))[0], "-arch=sm_90");
+        assert_eq!(other.shared_bytes(), 0);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) mod optimizer;
 pub(crate) mod recurrence;
 
 use crate::calls::Call;
+pub use attention::warpgroup_launches;
 pub use context::{Context, LaunchContext, order, tensor_core_terms};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

@@ -94,12 +94,14 @@ static COMPILER: LazyLock<Compiler> = LazyLock::new(|| {
     flags.extend(std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default().split_whitespace().map(String::from));
     let version = Command::new(&program).arg("--version").output();
     let version = version.expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names").stdout;
-    let key = hash((&program, &flags, version, SHIM, RUNNER, include_str!("cache.rs")));
+    let key = hash((&program, &flags, version, SHIM, RUNNER, WARPGROUPS, include_str!("cache.rs")));
     Compiler { program, flags, key }
 });
 
 const SHIM: &str = include_str!("simt.h");
 const RUNNER: &str = include_str!("simt.cpp");
+/// What the runner includes.
+const WARPGROUPS: &str = include_str!("warpgroups.h");
 /// How the runner is compiled, which takes part in every launch.
 const RUNNER_FLAGS: [&str; 2] = ["-O2", "-c"];
 /// What every program begins with: compiled once, as a precompiled header. Short, because it is read again for each library.
@@ -124,6 +126,7 @@ impl Compiler {
             let (program, object) = (own.join("simt.cpp"), own.join("simt.o"));
             std::fs::write(&program, RUNNER).unwrap();
             std::fs::write(own.join("simt.h"), SHIM).unwrap();
+            std::fs::write(own.join("warpgroups.h"), WARPGROUPS).unwrap();
             self.run(&[&RUNNER_FLAGS[..], &["-o", path(&object), path(&program)]].concat());
             std::fs::rename(&object, &complete).unwrap();
             std::fs::remove_dir_all(&own).unwrap();

@@ -1,6 +1,6 @@
 //! Kernels compiled for a card that is not there, into the cache that a machine with that card is given.
 
-use super::{CAPABILITY, Products, kernels};
+use super::{CAPABILITY, HOPPER, Products, kernels};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::run::device::Job;
 use gpumem_cuda::Kernel;
@@ -28,22 +28,24 @@ fn parsed(text: &str) -> Vec<(i32, i32)> {
 }
 
 /// The kernels of a job on a card of this compute capability, whatever its libraries can do.
-fn kernels_of(job: &Job, capability: (i32, i32)) -> BTreeSet<Kernel> {
+fn kernels_of(job: &Job, capability: (i32, i32), on_warpgroups: bool) -> BTreeSet<Kernel> {
     let mut programs: Vec<Placed> = job.train.iter().chain(&job.evaluation).chain([&job.infer]).cloned().collect();
     order(&mut programs.iter_mut().collect::<Vec<_>>(), job.precision, capability);
-    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor];
+    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor, Products::Warpgroups];
+    // Attention on warpgroup instructions runs only where a test asks for it.
+    let all = &all[..all.len() - usize::from(!on_warpgroups)];
     let steps = programs.iter().flat_map(|placed| {
-        all.map(|products| products.steps(placed, job.batch, (job.precision, capability), job.optimizer))
+        all.iter().map(|products| products.steps(placed, job.batch, (job.precision, capability), job.optimizer))
     });
     steps.flat_map(|steps| kernels(&steps)).collect()
 }
 
-/// Compiles the kernels of a job that a card would run: tests for other cards than [`CAPABILITY`] are the host's alone.
+/// Compiles the kernels of a job that a card would run: tests for other cards than [`CAPABILITY`] and [`HOPPER`] are the host's alone.
 pub fn fill(job: &Job, capability: (i32, i32)) {
-    if capability == CAPABILITY {
-        for capability in capabilities() {
-            compile(&kernels_of(job, capability).into_iter().collect::<Vec<_>>(), capability);
-        }
+    let runs = |card: &(i32, i32)| capability == CAPABILITY || (capability, *card) == (HOPPER, HOPPER);
+    for card in capabilities().into_iter().filter(runs) {
+        let kernels = kernels_of(job, card, capability == HOPPER);
+        compile(&kernels.into_iter().collect::<Vec<_>>(), card);
     }
 }
 

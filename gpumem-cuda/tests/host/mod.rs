@@ -18,6 +18,7 @@ mod machine;
 pub mod ranks;
 mod reused;
 pub mod tested;
+mod warpgroups;
 
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
@@ -115,6 +116,8 @@ pub enum Products {
     Poor,
     /// The project's own kernels, with a launch for each operation of what is otherwise a chain.
     Apart,
+    /// The project's own kernels, with attention on warpgroup instructions where a card has them.
+    Warpgroups,
 }
 
 impl Products {
@@ -138,7 +141,7 @@ impl Products {
 
     /// What its steps depend on, on a card of so many multiprocessors as there are where blocks wait for each other.
     pub fn setting(self, batch: u64, (precision, capability): Format, optimizer: Optimizer) -> LaunchContext {
-        let library = !matches!(self, Products::Own | Products::Apart);
+        let library = !matches!(self, Products::Own | Products::Apart | Products::Warpgroups);
         let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
         LaunchContext {
             rank: 0,
@@ -180,9 +183,17 @@ impl Products {
             _ => Ok(!recurs(call)),
         };
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
-        (setting, if self == Products::Apart { chains::apart(placed, setting, steps) } else { steps })
+        let steps = match self {
+            Products::Apart => chains::apart(placed, setting, steps),
+            Products::Warpgroups => warpgroups::on_warpgroups(placed, setting, steps),
+            _ => steps,
+        };
+        (setting, steps)
     }
 }
+
+/// The card with warpgroup instructions.
+pub const HOPPER: (i32, i32) = (9, 0);
 
 /// A card on which so few blocks run at once that each has several parts of what they wait for.
 pub const FEW: (i32, i32) = (8, 7);

@@ -49,6 +49,7 @@ struct Copy {
     char *to;
     const char *from;
     int bytes, given;
+    unsigned group;
 };
 
 struct Fiber {
@@ -56,21 +57,25 @@ struct Fiber {
     uint3 thread;
     unsigned exchanges;
     List<Copy> copies;
+    // Groups of copies that were ended, and what was copied to shared memory and not shown to products.
+    unsigned groups;
+    List<size_t> unseen;
     char *stack;
 };
 
 // Instructions that a warp executes together.
-enum Collective { MMA, LDMATRIX, COLLECTIVES };
+enum Collective { MMA, LDMATRIX, PRODUCT, FENCE, COMMIT, AWAIT, REGISTERS, COLLECTIVES };
 
-// The lanes of a warp, a bit each. Those that are neither running nor waiting for the warp wait for the block or the grid, or have ended.
+// The lanes of a warp, a bit each. Those that are neither running nor waiting for the warp nor asking a barrier in shared memory wait for the block
+// or the grid, or have ended.
 struct Warp {
-    unsigned all, running, waiting, ended;
+    unsigned all, running, waiting, asking, ended;
     // What lanes offer to others, in turns: a lane that goes on offers the next value in the other place, while there may be lanes
     // that have yet to take this one.
     uint64_t offered[2][32];
     // Who has brought something to an instruction of the whole warp, what, and what each gets.
     unsigned here[COLLECTIVES];
-    alignas(16) char brought[32 * 48], received[32 * 16];
+    alignas(16) char brought[32 * 64], received[32 * 16];
 };
 
 constexpr size_t STACK = 128 * 1024;
@@ -81,8 +86,14 @@ dim3 block_size, grid_size;
 static List<Fiber> fibers;
 static Warp warps[32];
 static int threads = 0;
+// Of warpgroups.h: at the start of a block, at its end, and once bytes were written as threads do.
+static void begin_warpgroups();
+static void end_warpgroups();
+static void hide_from_products(const char *to, int bytes);
 // Threads of the block that wait for it, that wait for the grid, and that have ended.
 static int at_barrier = 0, at_grid = 0, ended = 0;
+// Whether a thread has arrived at a barrier in shared memory, or passed one, since the last look.
+static bool has_moved = false;
 static int order = 0;
 static void *scheduler = nullptr;
 static void (*body)(void **) = nullptr;
@@ -183,7 +194,7 @@ UNWATCHED static void enter() {
 
 static void prepare(int i) {
     Fiber &fiber = fibers.at[i];
-    fiber.copies.length = 0;
+    fiber.copies.length = fiber.unseen.length = fiber.groups = 0;
     const unsigned u = i;
     fiber.thread = {u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y)};
     fiber.exchanges = 0;
@@ -208,10 +219,11 @@ static void set_running() {
 // A block whose threads all run: from the start, or from a barrier of the grid.
 static void begin() {
     for (Warp &warp : warps) {
-        warp.waiting = warp.ended = 0;
+        warp.waiting = warp.asking = warp.ended = 0;
         for (unsigned &here : warp.here) here = 0;
     }
     ended = 0;
+    begin_warpgroups();
     set_running();
 }
 
@@ -221,14 +233,21 @@ UNWATCHED static bool run_block() {
     // The third order comes to every warp: a block has 32 at most.
     const int stride = count % 7 == 0 ? 5 : 7;
     for (;;) {
+        has_moved = false;
         for (int k = 0; k < count; k++) {
             const int warp = order == 0 ? k : order == 1 ? count - 1 - k : (k * stride + 3) % count;
+            warps[warp].running |= warps[warp].asking;
+            warps[warp].asking = 0;
             if (!warps[warp].running) continue;
             const int thread = warp * 32 + first_of(warps[warp].running);
             go_to(thread);
             simt_switch(&scheduler, fibers.at[thread].sp);
         }
-        if (ended == threads) return false;
+        if (ended == threads) return end_warpgroups(), false;
+        bool is_asking = false;
+        for (int k = 0; k < count; k++) is_asking |= warps[k].asking != 0;
+        if (is_asking && !has_moved) fail("a barrier in shared memory that not all threads reach");
+        if (is_asking) continue;
         if (at_grid == threads) return true;
         if (at_grid > 0) fail("a barrier of the grid that not all threads reach");
         if (at_barrier + ended < threads) fail("lanes of a warp wait for each other and for a barrier");
@@ -256,7 +275,7 @@ static Waiting put_aside(const char *shared, size_t bytes) {
 
 // Frees what a block had of its own.
 static void dismiss(List<Fiber> &all) {
-    for (size_t i = 0; i < all.length; i++) all.at[i].copies.release();
+    for (size_t i = 0; i < all.length; i++) all.at[i].copies.release(), all.at[i].unseen.release();
     all.release();
 }
 
@@ -445,15 +464,18 @@ template void ldmatrix<2, true>(const void *, unsigned *);
 template void ldmatrix<4, false>(const void *, unsigned *);
 template void ldmatrix<4, true>(const void *, unsigned *);
 
+#include "warpgroups.h"
+
 static void perform(const Copy &copy) {
     memcpy(copy.to, copy.from, copy.given);
     memset(copy.to + copy.given, 0, copy.bytes - copy.given);
+    hide_from_products(copy.to, copy.bytes);
 }
 
 // cp.async of `bytes`, of which all but the first `given` are zeros.
 void copy_async(void *to, const void *from, int bytes, int given) {
     if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0) fail("cp.async with an address that is not aligned");
-    const Copy copy = {(char *)to, (const char *)from, bytes, given};
+    const Copy copy = {(char *)to, (const char *)from, bytes, given, fibers.at[lane_in_block].groups};
     if (order == 0) return perform(copy);
     fibers.at[lane_in_block].copies.push(copy);
 }
@@ -462,6 +484,22 @@ void wait_copies() {
     List<Copy> &copies = fibers.at[lane_in_block].copies;
     for (size_t i = 0; i < copies.length; i++) perform(copies.at[i]);
     copies.length = 0;
+}
+
+void commit_copies() { fibers.at[lane_in_block].groups++; }
+
+void wait_copies_but(int groups) {
+    Fiber &own = fibers.at[lane_in_block];
+    size_t left = 0;
+    for (size_t i = 0; i < own.copies.length; i++) {
+        const Copy copy = own.copies.at[i];
+        if (copy.group + groups < own.groups) {
+            perform(copy);
+        } else {
+            own.copies.at[left++] = copy;
+        }
+    }
+    own.copies.length = left;
 }
 
 } // namespace simt

@@ -9,6 +9,9 @@
 // that does not take part stops the program. Copies in the background (cp.async) happen at once in the first order, and not
 // before they are waited for in the others.
 //
+// Products of a warpgroup (wgmma) happen at once in the first order, and not before they are waited for in the others, with NaN in
+// their registers until then. `warpgroups.h` says what else is checked of them and of barriers in shared memory.
+//
 // Where blocks wait for each other, each has run up to there before any goes on, in another order.
 //
 // Not covered: the memory model of a GPU, races between blocks, inline PTX.
@@ -92,6 +95,42 @@ void copy_async(void *to, const void *from, int bytes, int given);
 
 // cp.async.wait_all
 void wait_copies();
+
+// cp.async.commit_group, and cp.async.wait_group for all groups but the last ones.
+void commit_copies();
+void wait_copies_but(int groups);
+
+// The object that addresses of shared memory of 32 bits count from, and such an address.
+void set_shared(void *object, size_t bytes);
+unsigned shared_address(const void *object);
+
+// mbarrier.init, .arrive, .try_wait.parity, and waiting until that is true.
+void prepare(unsigned long long *barrier, unsigned arrivals);
+void arrive(unsigned long long *barrier);
+bool has_ended(const unsigned long long *barrier, unsigned parity);
+void await(const unsigned long long *barrier, unsigned parity);
+
+// fence.proxy.async.shared::cta
+void fence_async();
+
+// setmaxnreg.sync.aligned
+void set_registers(int count);
+
+// wgmma.mma_async.sync.aligned.m64nNk16.f32 of bf16 or f16: its accumulator, its left operand in registers, or null where that is in shared memory
+// as well, the operands' descriptors, N, and whether the right operand's rows are terms of the sum.
+struct Product {
+    float *to;
+    const unsigned *left;
+    unsigned long long left_rows, right;
+    int columns;
+    bool adds, is_transposed;
+};
+template <bool IS_BF16> void warpgroup_product(const Product &own);
+
+// wgmma.fence, wgmma.commit_group, and wgmma.wait_group for all groups but the last ones.
+void fence_products();
+void commit_products();
+void await_products(int groups);
 
 // Runs all blocks of a grid, each thread through `body`, in an order of warps and lanes. Shared memory is from `shared` to `shared_end`.
 void launch(

@@ -158,6 +158,12 @@ pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<OperationCa
     let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
     let [own, library, without, poor] =
         [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor].map(steps);
+    let warpgroups = steps(Products::Warpgroups);
+    if capability == HOPPER {
+        // What else there is runs in the tests of another card.
+        assert_ne!(warpgroups, own, "nothing runs on warpgroup instructions");
+        return vec![(Products::Warpgroups, warpgroups)];
+    }
     let products = |steps: &[OperationCalls]| {
         let calls = steps.iter().flat_map(|step| &step.calls);
         calls.filter(|call| matches!(call, Call::Product(_))).count()
@@ -186,6 +192,29 @@ pub fn without_chains(job: &Job, capability: (i32, i32)) -> Option<(String, Box<
     Some(("without chains".into(), simulated(job, &steps, 0)))
 }
 
+/// The first card, if there is one, and it has such a compute capability.
+fn first_card(has: impl Fn((i32, i32)) -> bool) -> Option<Cuda> {
+    match Cuda::new(0) {
+        Ok(card) => Some(card).filter(|card| has(card.capability())),
+        Err(error) => {
+            assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}");
+            None
+        }
+    }
+}
+
+/// A job's network on a card.
+fn on(card: Cuda, job: &Job) -> OnCard {
+    // What does not train has one place for its inputs, where a step has two.
+    let trains = job.infer.program.operations.iter().any(|it| matches!(it.action, Action::Loss(_)));
+    let mut job = job.clone();
+    job.train = job.train.filter(|_| trains);
+    let (mut placed, precision) = (job.infer.clone(), job.precision);
+    // As a session does.
+    order(&mut [&mut placed], precision, card.capability());
+    OnCard { session: card.load(job).unwrap(), placed, precision, trains }
+}
+
 /// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
 /// the host where there are any, and the first card with and without the library. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
@@ -195,7 +224,7 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
         for (products, steps) in ways(job, capability) {
             match products {
                 // Every order touches the same bytes.
-                Products::Own => {
+                Products::Own | Products::Warpgroups => {
                     let orders = if is_apart() { orders.end - 1..orders.end } else { orders.clone() };
                     all.extend(orders.map(|order| (format!("order {order}"), simulated(job, &steps, order))));
                 }
@@ -203,28 +232,16 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
             }
         }
     }
+    let boxed = |who: String, tested: OnCard| -> (String, Box<dyn Tested>) { (who, Box::new(tested)) };
     // Pieces without anything in them, which the language refuses.
     let streams = job.infer.program.operations.iter().any(|it| matches!(it.action, Action::Settle));
     // A card has the compute capability that it has.
-    if capability == CAPABILITY && !(streams && job.infer.host() == 0) {
-        match Cuda::new(0) {
-            Ok(card) => {
-                // What does not train has one place for its inputs, where a step has two.
-                let trains = job.infer.program.operations.iter().any(|it| matches!(it.action, Action::Loss(_)));
-                for library in [true, false] {
-                    let chosen = card.clone().with_library(library).with_cudnn(library);
-                    let mut job = job.clone();
-                    job.train = job.train.filter(|_| trains);
-                    let (mut placed, precision) = (job.infer.clone(), job.precision);
-                    // As a session does.
-                    order(&mut [&mut placed], precision, card.capability());
-                    let session = chosen.load(job).unwrap();
-                    let tested = OnCard { session, placed, precision, trains };
-                    all.push((format!("card, libraries: {library}"), Box::new(tested)));
-                }
-            }
-            Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
-        }
+    if capability == CAPABILITY
+        && !(streams && job.infer.host() == 0)
+        && let Some(card) = first_card(|_| true)
+    {
+        let run = |library| on(card.clone().with_library(library).with_cudnn(library), job);
+        all.extend([true, false].map(|library| boxed(format!("card, libraries: {library}"), run(library))));
     }
     all
 }

@@ -145,7 +145,7 @@ fn scores_that_grow() {
 }
 
 /// The operation without the products around it, whose roundings would hide its own: every step sees all.
-fn to_all(steps: u64, [heads, kv_heads, width]: [u64; 3], dropout: f64) -> impl Fn(&mut Graph) -> NodeId {
+pub fn to_all(steps: u64, [heads, kv_heads, width]: [u64; 3], dropout: f64) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
         let op = Attention::joined([heads, kv_heads, width], dropout, false, &[steps]);
         let x = graph.input(numbers(&[steps, op.rows()[0]])).unwrap();
@@ -176,7 +176,7 @@ fn attention_to_all_steps() {
 
 /// Queries, keys and values that are parts of one row, and with `bias` what is added to their products. `[T, M, S, V]`, after axes
 /// along which sequences do not see each other.
-fn apart(
+pub fn apart(
     axes: &[u64],
     [heads, kv_heads]: [u64; 2],
     [steps, keys, width, values]: [u64; 4],

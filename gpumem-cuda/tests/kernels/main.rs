@@ -59,6 +59,7 @@ mod standardize;
 mod tables;
 mod triplets;
 mod volumes;
+mod warpgroups;
 mod weights;
 mod windows;
 

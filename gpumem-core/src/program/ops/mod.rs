@@ -144,7 +144,8 @@ macro_rules! for_each_operation {
             /// Softmax or log-softmax along an axis.
             Softmax: elementwise::softmax, ["softmax.cu"];
             /// Scaled dot-product attention.
-            Attention: attention, ["attention.cu", "attention_fma.cuh", "attention_mma.cuh", "attention_mma_backward.cuh"];
+            Attention: attention, ["attention.cu", "attention_fma.cuh", "attention_mma.cuh", "attention_mma_backward.cuh", "attention_rows.cuh",
+                "attention_wgmma.cuh", "wgmma.cuh"];
             /// Rows of a table by index: an embedding.
             Gather: movement::gather, ["gather.cu"];
             /// Concatenation along one axis.

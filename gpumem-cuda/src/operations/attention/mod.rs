@@ -1,4 +1,7 @@
 //! Launches of scaled dot-product attention: `kernels/attention/attention.cu`, or cuDNN.
+//!
+//! Every card runs the kernels of this file. `warpgroups` has one more for Hopper, which a session takes in place of the forward pass only after it has
+//! compared and timed both: `session/warpgroups.rs`.
 
 pub(in crate::operations) mod cached;
 pub(in crate::operations) mod padded_positions;
@@ -8,6 +11,7 @@ pub(in crate::operations) mod rotary;
 pub(in crate::operations) mod segment_positions;
 pub(in crate::operations) mod sequence_mask;
 pub(in crate::operations) mod sinusoid;
+mod warpgroups;
 pub(in crate::operations) mod window_mask;
 
 use super::context::{Context, LaunchContext};
@@ -21,6 +25,7 @@ use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{Attention, Seen};
 use gpumem_core::program::{Action, Op, Operation, Slot, TensorId};
 use gpumem_core::{Format, Precision};
+pub use warpgroups::warpgroup_launches;
 
 /// Queries and keys of a tile, and elements of a head in it: `SIDE` of the kernel.
 const SIDE: u64 = 64;
