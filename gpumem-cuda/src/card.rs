@@ -9,6 +9,17 @@ use gpumem_core::error::{Beside, Error, Holder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+/// When attention runs on Hopper's warpgroup instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Warpgroups {
+    /// With autotuning, if it is faster.
+    Timed,
+    /// Whenever the card can, timed or not.
+    Always,
+    /// Not at all.
+    Never,
+}
+
 /// A card and its context.
 #[derive(Clone, Debug)]
 pub(crate) struct Card {
@@ -29,6 +40,8 @@ pub(crate) struct Card {
     pub(crate) cudnn: bool,
     /// True if algorithms of these libraries are timed.
     pub(crate) autotune: bool,
+    /// When attention runs on warpgroup instructions.
+    pub(crate) warpgroups: Warpgroups,
     /// The card's identifier in NVML; `None` if unknown.
     pub(crate) uuid: Option<[u8; 16]>,
     /// The driver's version in its package's spelling; `None` if NVML does not report it.

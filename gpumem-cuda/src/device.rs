@@ -1,6 +1,6 @@
 //! The card: its context, its free memory, and networks loaded onto it.
 
-use crate::card::{Card, holders};
+use crate::card::{Card, Warpgroups, holders};
 use crate::compile::cache::Cache;
 use crate::compile::target;
 use crate::context::{bind, lower_limits};
@@ -84,6 +84,7 @@ impl Cuda {
             library: true,
             cudnn,
             autotune: false,
+            warpgroups: Warpgroups::Timed,
             uuid,
             driver,
             is_new,
@@ -182,13 +183,25 @@ impl Cuda {
     /// Returns this card with algorithms of cuBLASLt and cuDNN chosen by their measured time: autotuning.
     ///
     /// When a network is loaded, up to eight of the algorithms that the library ranks highest for each product and convolution run in the network's
-    /// own memory; no memory is added for them. PyTorch has it as `torch.backends.cudnn.benchmark`; here it covers products too.
+    /// own memory; no memory is added for them. PyTorch has it as `torch.backends.cudnn.benchmark`; here it covers products too, and on Hopper
+    /// [attention of gpumem's own kernels](Cuda::with_wgmma).
     ///
     /// By default the library's ranking decides. The network then gets the same algorithms, and the same bits, each time that it is loaded.
     /// Networks that are `deterministic` always use the ranking. Autotuning makes loading take seconds longer. Kernels that lose stay on the card
     /// with those that win, so the libraries take more of its memory.
     pub fn with_autotuning(self, autotune: bool) -> Cuda {
         Cuda { card: Card { autotune, ..self.card }, ..self }
+    }
+
+    /// Returns this card with attention on Hopper's warpgroup instructions wherever the card has them and gpumem's kernel supports the heads, or
+    /// nowhere. By default they are a candidate of [autotuning](Cuda::with_autotuning), and run only if they are faster there.
+    ///
+    /// The kernel is for compute capability 9.0: attention in 16 bits with heads of 64 or 128 elements, causal or not, that cuDNN does not compute,
+    /// without a bias, a window, lengths and dropout. When a network is loaded, its results are compared with those of the kernel that every card
+    /// runs, within what roundings explain. If they differ, a notice says so, and no network of the process has it any more.
+    pub fn with_wgmma(self, wgmma: bool) -> Cuda {
+        let warpgroups = if wgmma { Warpgroups::Always } else { Warpgroups::Never };
+        Cuda { card: Card { warpgroups, ..self.card }, ..self }
     }
 
     /// Returns the card's name.

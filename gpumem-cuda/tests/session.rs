@@ -50,6 +50,8 @@ mod sides;
 mod steps;
 #[path = "session/together.rs"]
 mod together;
+#[path = "session/warpgroups.rs"]
+mod warpgroups;
 #[path = "session/weights.rs"]
 mod weights;
 

@@ -1,4 +1,4 @@
-//! Autotuning: timing the algorithms that a library has for a call.
+//! Autotuning: timing the algorithms that a library has for a call, or the kernels that there are for a launch.
 
 use super::driver::elapsed_us;
 use crate::error::failure;

@@ -13,7 +13,7 @@
 #[macro_use]
 mod handle;
 
-mod autotune;
+pub(crate) mod autotune;
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 pub(crate) mod driver;

@@ -187,7 +187,7 @@ pub(crate) fn network(job: &Job, card: &Card) -> String {
     let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(others);
     let operations: Vec<usize> = programs.map(|placed| placed.program.operations.len()).collect();
     let what = format!(
-        "{} {} {:?} {:?} {:?} {} {} {} {} {}",
+        "{} {} {:?} {:?} {:?} {} {} {} {} {} {:?}",
         job.arena,
         job.batch,
         job.precision,
@@ -197,7 +197,8 @@ pub(crate) fn network(job: &Job, card: &Card) -> String {
         job.deterministic,
         card.library,
         card.cudnn,
-        card.autotune
+        card.autotune,
+        card.warpgroups
     );
     key(&[env!("CARGO_PKG_VERSION"), job.name, &what])
 }

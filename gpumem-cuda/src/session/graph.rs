@@ -61,19 +61,45 @@ impl Bound {
     }
 }
 
+/// A launch of a kernel with its addresses.
 #[derive(Debug)]
-struct BoundKernel {
+pub(super) struct BoundKernel {
     function: CUfunction,
     /// True if the kernel has a grid barrier.
     is_cooperative: bool,
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
+    /// Bytes of shared memory that the launch asks for.
+    shared: u32,
     addresses: Vec<CUdeviceptr>,
     numbers: Vec<u32>,
 }
 
 impl BoundKernel {
-    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+    /// Binds a launch to its addresses. Inputs and targets are `shift` bytes above their places in the first half.
+    pub(super) fn new(
+        launch: &Launch,
+        modules: &Modules,
+        (arena, placed): (&Arena, &Placed),
+        shift: u64,
+    ) -> Result<BoundKernel, Error> {
+        let address = |argument: &Option<Argument>| match argument {
+            None => Ok(0),
+            Some(argument) => address(arena, placed, *argument, shift),
+        };
+        let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
+        Ok(BoundKernel {
+            function: modules.function(&launch.kernel)?,
+            is_cooperative: launch.kernel.is_cooperative(),
+            grid,
+            block,
+            shared: launch.kernel.shared_bytes(),
+            addresses: launch.arguments.iter().map(address).collect::<Result<_, _>>()?,
+            numbers: launch.numbers.clone(),
+        })
+    }
+
+    pub(super) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let mut addresses = self.addresses.clone();
         let mut parameters: Vec<*mut c_void> =
             addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
@@ -88,7 +114,7 @@ impl BoundKernel {
         // it returns.
         let launched = unsafe {
             let launch = if self.is_cooperative { result::launch_cooperative_kernel } else { result::launch_kernel };
-            launch(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters)
+            launch(self.function, self.grid, self.block, self.shared, stream.cu_stream(), &mut parameters)
         };
         launched.map_err(failure("launching a kernel"))
     }
@@ -403,19 +429,11 @@ fn bind(
     shift: u64,
     ring: Option<CUdeviceptr>,
 ) -> Result<Bound, Error> {
-    let address = |argument: &Option<Argument>| match argument {
-        None => Ok(0),
-        Some(argument) => address(binding.arena, placed, *argument, shift),
-    };
-    let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
-    let mut addresses = launch.arguments.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    let mut kernel = BoundKernel::new(launch, binding.modules, (binding.arena, placed), shift)?;
     if let Some((ring, at)) = ring.zip(loss::ring(launch)) {
-        addresses[at] = ring;
+        kernel.addresses[at] = ring;
     }
-    let function = binding.modules.function(&launch.kernel)?;
-    let is_cooperative = launch.kernel.is_cooperative();
-    let numbers = launch.numbers.clone();
-    Ok(Bound::Kernel(BoundKernel { function, is_cooperative, grid, block, addresses, numbers }))
+    Ok(Bound::Kernel(kernel))
 }
 
 /// Returns the address of an argument. Inputs and targets are `shift` bytes above their places in the first half.

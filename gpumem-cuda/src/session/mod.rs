@@ -15,7 +15,9 @@ mod programs;
 mod ranks;
 mod runner;
 mod transfers;
+mod warpgroups;
 
+use crate::calls::Call;
 use crate::card::Card;
 use crate::context::bind;
 use crate::error::failure;
@@ -164,7 +166,9 @@ impl Session {
             operations,
         };
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
-        let (calls, modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
+        let (mut calls, mut modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
+        warpgroups::choose(card, (&job, setting), (&arena, &stream), &mut calls, &mut modules)?;
+        meter.ended(Stage::Modules)?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries, lanes: lanes.as_ref(), group };
         let first = job.train.as_ref().zip(calls.train.as_deref());
         let further = job.others.iter().zip(&calls.others).map(|(other, [train, _])| (&other.train, &**train));
@@ -265,6 +269,14 @@ impl Session {
     /// Returns the number of attention layers of a forward pass that cuDNN computes.
     pub fn attentions(&self) -> usize {
         self.infer.attentions()
+    }
+
+    /// Returns the number of attention layers of a forward pass that run on Hopper's warpgroup instructions: see [`Cuda::with_wgmma`].
+    ///
+    /// [`Cuda::with_wgmma`]: crate::Cuda::with_wgmma
+    pub fn warpgroup_attentions(&self) -> usize {
+        let calls = self.described.calls.infer.iter().flat_map(|step| &step.calls);
+        calls.filter(|call| matches!(call, Call::Kernel(launch) if launch.kernel.is_of_one_architecture())).count()
     }
 
     /// Returns the number of passes of recurrent layers in a training step, forward and backward, that cuDNN computes.

@@ -6,9 +6,9 @@ use crate::compile::compile_all;
 use crate::compile::progress::Progress;
 use crate::context::bind;
 use crate::error::failure;
-use cudarc::driver::CudaContext;
-use cudarc::driver::result::module;
-use cudarc::driver::sys::{CUfunction, CUmodule};
+use cudarc::driver::result::{function, module};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule};
+use cudarc::driver::{CudaContext, DriverError};
 use gpumem_core::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,9 +50,18 @@ impl Modules {
             };
             // SAFETY: the module was loaded above; it is unloaded in `drop` only.
             let function = unsafe { module::get_function(module, compiled.entry) }.map_err(failure(&loading))?;
+            if kernel.shared_bytes() > 0 {
+                allow_shared(function, kernel.shared_bytes()).map_err(failure(&loading))?;
+            }
             modules.functions.insert(kernel, function);
         }
         Ok(modules)
+    }
+
+    /// Takes over the modules of `other`.
+    pub(super) fn join(&mut self, mut other: Modules) {
+        self.loaded.append(&mut other.loaded);
+        self.functions.append(&mut other.functions);
     }
 
     /// Returns the number of kernels.
@@ -74,4 +83,12 @@ impl Drop for Modules {
             }
         }
     }
+}
+
+/// Lets launches of a function ask for so many bytes of shared memory, which may be more than the 48 KiB that every launch may have.
+fn allow_shared(of: CUfunction, bytes: u32) -> Result<(), DriverError> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the function belongs to a module that is loaded, and the context is bound.
+    unsafe { function::set_function_attribute(of, attribute, bytes) }
 }

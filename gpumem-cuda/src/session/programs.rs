@@ -26,17 +26,27 @@ pub(super) struct Calls {
     pub(super) served: Option<Vec<OperationCalls>>,
 }
 
+/// A program with what its calls depend on, and its calls.
+type Program<'c> = (&'c Placed, LaunchContext, &'c mut Vec<OperationCalls>);
+
+/// Returns what the calls of a further training step depend on.
+fn of_other(setting: LaunchContext, other: &OtherStep) -> LaunchContext {
+    LaunchContext { batch: other.batch, optimizer: other.optimizer, tf32: other.tf32, ..setting }
+}
+
+/// Returns what the calls of a forward pass for another batch depend on.
+fn of_served(setting: LaunchContext, served: &Served) -> LaunchContext {
+    LaunchContext { batch: served.batch, ..setting }
+}
+
 impl Calls {
     fn new(job: &Job, setting: LaunchContext, arena: &Arena, libraries: Libraries<'_>) -> Result<Calls, Error> {
         let steps = |placed: &Placed| possible_steps(placed, setting, arena, libraries);
-        let other = |OtherStep { train, evaluation, batch, optimizer, tf32, .. }: &OtherStep| {
-            let setting = LaunchContext { batch: *batch, optimizer: *optimizer, tf32: *tf32, ..setting };
-            let steps = |placed| possible_steps(placed, setting, arena, libraries);
-            Ok([steps(train)?, steps(evaluation)?])
+        let other = |other: &OtherStep| {
+            let steps = |placed| possible_steps(placed, of_other(setting, other), arena, libraries);
+            Ok([steps(&other.train)?, steps(&other.evaluation)?])
         };
-        let serving = |Served { placed, batch }: &Served| {
-            possible_steps(placed, LaunchContext { batch: *batch, ..setting }, arena, libraries)
-        };
+        let serving = |served: &Served| possible_steps(&served.placed, of_served(setting, served), arena, libraries);
         Ok(Calls {
             train: job.train.as_ref().map(steps).transpose()?,
             evaluation: job.evaluation.as_ref().map(steps).transpose()?,
@@ -44,6 +54,20 @@ impl Calls {
             infer: steps(&job.infer)?,
             served: job.served.as_ref().map(serving).transpose()?,
         })
+    }
+
+    /// Returns each program with its calls, and the facts that these depend on.
+    pub(super) fn programs<'c>(&'c mut self, job: &'c Job, setting: LaunchContext) -> Vec<Program<'c>> {
+        let Calls { train, evaluation, others, infer, served } = self;
+        let own = job.train.iter().zip(train).chain(job.evaluation.iter().zip(evaluation)).chain([(&job.infer, infer)]);
+        let mut programs: Vec<Program<'c>> = own.map(|(placed, calls)| (placed, setting, calls)).collect();
+        for (other, [train, evaluation]) in job.others.iter().zip(others) {
+            let setting = of_other(setting, other);
+            programs.extend([(&other.train, setting, train), (&other.evaluation, setting, evaluation)]);
+        }
+        let served = job.served.iter().zip(served);
+        programs.extend(served.map(|(served, calls)| (&served.placed, of_served(setting, served), calls)));
+        programs
     }
 
     /// Returns the launches of gpumem's own kernels.

@@ -57,6 +57,11 @@ impl Machine {
         Machine { kernels: cache::compiled(kernels.into_iter().collect(), &sources) }
     }
 
+    /// Whether a kernel is among those that were compiled.
+    pub fn has(&self, kernel: &Kernel) -> bool {
+        self.kernels.contains_key(kernel)
+    }
+
     /// The function that launches a kernel, the number of its parameters, and the bytes of the last one if it is plain numbers.
     pub fn entry(&self, kernel: &Kernel) -> (*mut c_void, i32, i32) {
         let Compiled { library, number } = &self.kernels[kernel];

@@ -243,5 +243,14 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
         let run = |library| on(card.clone().with_library(library).with_cudnn(library), job);
         all.extend([true, false].map(|library| boxed(format!("card, libraries: {library}"), run(library))));
     }
+    if capability == HOPPER {
+        let chosen = |card: Cuda| card.with_library(false).with_cudnn(false).with_wgmma(true);
+        let run = |card| {
+            let tested = on(chosen(card), job);
+            assert!(tested.session.warpgroup_attentions() > 0, "the card runs another kernel");
+            boxed("card, warpgroup instructions".into(), tested)
+        };
+        all.extend(first_card(|capability| capability == HOPPER).map(run));
+    }
     all
 }

@@ -9,7 +9,7 @@ const INNER: &str = "GPUMEM_TEST_INNER";
 
 /// Whether this is that process. Else it is run, first as it is and then with `GPUMEM_QUIET=1`, and says this line alone, or
 /// nothing.
-fn says(test: &str, line: &str) -> bool {
+pub fn says(test: &str, line: &str) -> bool {
     if std::env::var_os(INNER).is_some() {
         return true;
     }

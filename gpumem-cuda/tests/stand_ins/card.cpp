@@ -25,7 +25,10 @@
 // | variable | what goes wrong |
 // | --- | --- |
 // | GPUMEM_SIMULATED_MIB | the card's memory, 4096 |
+// | GPUMEM_SIMULATED_CAPABILITY | the compute capability, 8.0 |
 // | GPUMEM_SIMULATED_FAILS | the entry point of a kernel that reads a wrong address |
+// | GPUMEM_SIMULATED_SLOW_KERNEL | the entry point of a kernel that takes twice as long as others |
+// | GPUMEM_SIMULATED_WRONG | `entry:argument`: a kernel after which the first word of that tensor is NaN |
 // | GPUMEM_SIMULATED_REFUSED | functions that return UNKNOWN, separated by commas |
 // | GPUMEM_SIMULATED_TAKES | 1: what is no allocation takes memory too: a context 40 MiB and 64 KiB for each byte of the stack's limit, a handle of a library 16 MiB, a kernel that one loads 4 MiB, a module 2 MiB, a graph 1 MiB |
 // | GPUMEM_SIMULATED_NEIGHBOUR | `function:MiB`: what somebody else takes of the card, or gives back, when that function is first called |
@@ -66,7 +69,11 @@ struct Kernel {
     int arguments, plain;
     std::string entry;
     bool is_cooperative;
+    // Bytes of shared memory that a launch may ask for.
+    int shared = 48 << 10;
 };
+// Bytes of shared memory that a block can have on compute capability 9.0, less than which older cards have.
+enum { MOST_SHARED = 227 << 10 };
 enum { KERNEL_NODE = 0, MEMCPY_NODE = 1 };
 struct Node {
     Work work;
@@ -282,7 +289,9 @@ API cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
 API cuDeviceGetName(char *name, int length, int) { return snprintf(name, length, "Simulated card"), SUCCESS; }
 API cuDeviceGetAttribute(int *value, int attribute, int) {
     if (attribute == 19) return *value = !number("GPUMEM_SIMULATED_UNMAPPED", 0), SUCCESS;
-    return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : attribute == 16 ? MULTIPROCESSORS : 1, SUCCESS;
+    int major = 8, minor = 0;
+    sscanf(text("GPUMEM_SIMULATED_CAPABILITY").c_str(), "%d.%d", &major, &minor);
+    return *value = attribute == 75 ? major : attribute == 76 ? minor : attribute == 16 ? MULTIPROCESSORS : 1, SUCCESS;
 }
 API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
 API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
@@ -633,9 +642,16 @@ API cuModuleGetFunction(Kernel **function, Module *module, const char *entry) {
     }
     return loaded++, *function = &found->second, SUCCESS;
 }
-static int launch(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, Stream *stream,
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES is 8.
+API cuFuncSetAttribute(Kernel *kernel, int attribute, int value) {
+    UNSAFE();
+    if (attribute != 8 || value < 0 || value > MOST_SHARED) return INVALID_VALUE;
+    return kernel->shared = value, SUCCESS;
+}
+static int launch(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Stream *stream,
                   void **parameters) {
     USABLE();
+    if (shared > (unsigned)kernel->shared) return INVALID_VALUE;
     if (gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024) return INVALID_VALUE;
     std::vector<void *> arguments;
     const int pointers = kernel->arguments - (kernel->plain > 0);
@@ -643,28 +659,33 @@ static int launch(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigne
     // The driver copies parameters before it returns.
     std::vector<char> plain(kernel->plain);
     if (kernel->plain > 0) memcpy(plain.data(), parameters[pointers], kernel->plain);
+    if (kernel->entry == text("GPUMEM_SIMULATED_SLOW_KERNEL"))
+        if (const int code = enqueue(*stream, false, [] {})) return code;
+    const std::string wrong = text("GPUMEM_SIMULATED_WRONG"), own = kernel->entry + ":";
+    void *const spoiled = wrong.compare(0, own.size(), own) == 0 ? arguments.at(atoi(wrong.c_str() + own.size())) : nullptr;
     return enqueue(*stream, false, [=]() mutable {
         if (kernel->entry == text("GPUMEM_SIMULATED_FAILS")) return (void)simulated_fail();
         const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
         std::vector<void *> own = arguments;
         if (!plain.empty()) own.push_back(plain.data());
         kernel->launch(grid, block, 0, own.data());
+        if (spoiled) memset(spoiled, 0xff, 4);
     });
 }
-API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
-                   Stream *stream, void **parameters, void **) {
+API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, Stream *stream, void **parameters, void **) {
     // On a card its blocks might wait for others that do not run.
     if (kernel->is_cooperative) return INVALID_VALUE;
-    return launch(kernel, gx, gy, gz, bx, by, bz, stream, parameters);
+    return launch(kernel, gx, gy, gz, bx, by, bz, shared, stream, parameters);
 }
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel *, int, size_t) {
     UNSAFE();
     return *blocks = number("GPUMEM_SIMULATED_RESIDENT", 2), SUCCESS;
 }
 API cuLaunchCooperativeKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                              unsigned, Stream *stream, void **parameters) {
+                              unsigned shared, Stream *stream, void **parameters) {
     if (gx * gy * gz > 2 * MULTIPROCESSORS) return COOPERATIVE_LAUNCH_TOO_LARGE;
-    return launch(kernel, gx, gy, gz, bx, by, bz, stream, parameters);
+    return launch(kernel, gx, gy, gz, bx, by, bz, shared, stream, parameters);
 }
 #endif
 
@@ -673,13 +694,16 @@ struct Program {
     std::string image;
 };
 API nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, SUCCESS; }
-API nvrtcGetNumSupportedArchs(int *count) { return *count = 1, SUCCESS; }
-API nvrtcGetSupportedArchs(int *list) { return *list = 80, SUCCESS; }
+API nvrtcGetNumSupportedArchs(int *count) { return *count = 3, SUCCESS; }
+API nvrtcGetSupportedArchs(int *list) { return list[0] = 80, list[1] = 90, list[2] = 100, SUCCESS; }
 API nvrtcCreateProgram(Program **program, const char *, const char *name, int, const char **, const char **) {
     return *program = new Program{std::string(name) + "\n"}, SUCCESS;
 }
 API nvrtcDestroyProgram(Program **program) { return delete *program, SUCCESS; }
+// What is on warpgroup instructions has to be compiled for the one architecture that has them.
 API nvrtcCompileProgram(Program *program, int count, const char **options) {
+    const auto has = [=](const char *wanted) { return std::any_of(options, options + count, [=](const char *it) { return !strcmp(it, wanted); }); };
+    if (has("-DWGMMA=1") && !has("-arch=sm_90a")) return INVALID_VALUE;
     for (int i = 0; i < count; i++)
         if (strncmp(options[i], "-D", 2) == 0) program->image += std::string(" ") + (options[i] + 2);
     return SUCCESS;
