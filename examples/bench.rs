@@ -15,7 +15,8 @@
 //!
 //! `--profile FOLDER` measures each launch in place of the steps: a file `FOLDER/NETWORK.json` with the programs' launches, which library
 //! or kernel computes each and how, the nodes of graphs, the time of each launch of a training step beside the card's roof, and what
-//! the card says of itself. With `--own` the project's own kernels compute everything, and the file is `NETWORK-own.json`.
+//! the card says of itself. With `--own` the project's own kernels compute everything, and the file is `NETWORK-own.json`; with `--wgmma` as well,
+//! with attention on Hopper's warpgroup instructions, and the file is `NETWORK-wgmma.json`.
 //! With `--autotune` algorithms of the libraries are chosen by their time, and the file is `NETWORK-autotune.json`. With `--apart` no blocks of a
 //! kernel wait for each other, and the file is `NETWORK-apart.json`.
 //!
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
 /// Whether no network failed.
 fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut warm_up, mut steps, mut seconds, mut chosen) = (5, 50, 30, Vec::new());
-    let (mut folder, mut own, mut autotune, mut apart) = (None, false, false, false);
+    let (mut folder, mut own, mut wgmma, mut autotune, mut apart) = (None, false, false, false, false);
     while let Some(argument) = arguments.next() {
         if argument == "--profile" {
             let given = arguments.next().filter(|given| !given.starts_with('-'));
@@ -102,6 +103,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
             "--steps" => steps = number()?,
             "--seconds" => seconds = number()?,
             "--own" => own = true,
+            "--wgmma" => (own, wgmma) = (true, true),
             "--autotune" => autotune = true,
             "--apart" => apart = true,
             name => match CASES.iter().find(|(known, _)| *known == name) {
@@ -116,11 +118,15 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     let before = smi::usage().map_or(0, |usage| usage.card);
     let card = Cuda::new(0)?;
     let card = card.with_library(!own).with_cudnn(!own).with_autotuning(autotune).with_grid_barriers(!apart);
+    // Else it is a candidate of autotuning, as for users.
+    let card = if wgmma { card.with_wgmma(true) } else { card };
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
     // As many as PyTorch is given at least: caches and clocks settle in them.
     let (warm_up, patience) = (warm_up.max(3), Duration::from_secs(seconds) / 3);
-    let suffix = if own {
+    let suffix = if wgmma {
+        "-wgmma"
+    } else if own {
         "-own"
     } else if autotune {
         "-autotune"

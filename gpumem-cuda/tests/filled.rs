@@ -12,8 +12,8 @@ use gpumem_core::lower::{Blueprint, Steps};
 use gpumem_core::memory::place::Placed;
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
-use gpumem_cuda::operations::LaunchContext;
-use gpumem_cuda::program_calls::steps;
+use gpumem_cuda::operations::{LaunchContext, warpgroup_launches};
+use gpumem_cuda::program_calls::{OperationCalls, steps};
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Call, Kernel};
 use std::collections::BTreeSet;
@@ -36,8 +36,13 @@ fn variant<N: Network>(card: &Card, batch: u64, change: impl FnOnce(&mut Steps))
     [setting, apart].into_iter().flat_map(|setting| kernels_in(&placed, setting)).collect()
 }
 
+/// Those of a program, and of attention on warpgroup instructions too.
 fn kernels_in(placed: &Placed, setting: LaunchContext) -> BTreeSet<Kernel> {
-    let calls = steps(placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    let with_counterparts = |step: OperationCalls| {
+        let counterparts = warpgroup_launches(placed, setting, &step).unwrap();
+        step.calls.into_iter().chain(counterparts.into_iter().map(|(_, launch)| launch.into()))
+    };
+    let calls = steps(placed, setting).unwrap().into_iter().flat_map(with_counterparts);
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }).collect()
 }
 
@@ -71,7 +76,9 @@ fn card(text: &str) -> Option<&'static Card> {
 #[test]
 fn the_benchmark_has_kernels_for_every_card() {
     let h200 = card("9.0").unwrap();
-    assert!(all(h200).len() > 100, "{}", all(h200).len());
+    let kernels = all(h200);
+    assert!(kernels.len() > 100, "{}", kernels.len());
+    assert!(kernels.iter().any(|kernel| kernel.entry == "attention_forward_wgmma"));
     assert!(card("1.0").is_none() && card("nine").is_none());
 }
 

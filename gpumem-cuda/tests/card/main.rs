@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `curves` | 20 training steps against PyTorch's curves and the CPU backend's |
 //! | `replay` | the replayed graph against operation by operation, to the bit |
+//! | `attention` | the time of attention's forward pass by each kernel that the card has for it |
 //! | `profile` | the time of each launch by itself, the nodes of graphs, what the card says of itself |
 //! | `refusal` | too little free memory: an error with figures, and nothing broken after it |
 //! | `ranks` | two ranks on one card against the CPU's ranks |
@@ -14,6 +15,7 @@
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 mod harness;
 
+mod attention;
 mod curves;
 mod exact;
 mod profile;
