@@ -193,8 +193,9 @@ impl Cuda {
         Cuda { card: Card { autotune, ..self.card }, ..self }
     }
 
-    /// Returns this card with attention on Hopper's warpgroup instructions wherever the card has them and gpumem's kernel supports the heads, or
-    /// nowhere. By default they are a candidate of [autotuning](Cuda::with_autotuning), and run only if they are faster there.
+    /// Returns this card with attention on Hopper's warpgroup instructions wherever gpumem's kernel supports the heads, or nowhere.
+    ///
+    /// By default they are a candidate of [autotuning](Cuda::with_autotuning), and run only if they are faster there.
     ///
     /// The kernel is for compute capability 9.0: attention in 16 bits with heads of 64 or 128 elements, causal or not, that cuDNN does not compute,
     /// without a bias, a window, lengths and dropout. When a network is loaded, its results are compared with those of the kernel that every card
