@@ -288,6 +288,13 @@ fn old_cards_need_an_old_compiler() {
     assert!(target((99, 0)).unwrap_err().to_string().contains("install a newer one"));
 }
 
+/// Returns the part of all kernels that is asked for, from 0 on, and the number of parts. `None` if all are.
+fn part() -> Option<(usize, usize)> {
+    let text = std::env::var("GPUMEM_NVRTC_PART").ok()?;
+    let (part, parts) = text.split_once('/').expect("a part and a number of parts, as 0/2");
+    Some((part.parse().unwrap(), parts.parse().unwrap()))
+}
+
 #[test]
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(version) = compiler() else { return };
@@ -315,6 +322,9 @@ fn kernels_compile_for_every_architecture_without_spills() {
                 work.extend(in_turn.filter_map(|format| Some((instance.kernel(format, at)?, at))).next());
             }
         }
+    }
+    if let Some((part, parts)) = part() {
+        work = work.into_iter().skip(part).step_by(parts).collect();
     }
     let (next, failures) = (Mutex::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
