@@ -3,10 +3,6 @@
 //!
 //! A tensor that was evicted weighs more from then on, so that tensors which are hard to place stay where they are. A tensor weighs the square
 //! root of its bytes times the operations at which it is alive, and after each eviction as much more as the search's rule says.
-//!
-//! If a step has hardly more memory at its peak than its tensors need, free memory is scattered over many small gaps after a while. So a rule may
-//! say that all tensors move down from time to time, or to either end in turn. The second takes longer and goes further: each turn mixes the order
-//! of addresses.
 
 use super::Span;
 use alloc::vec;
@@ -20,20 +16,6 @@ const PARTS: u64 = 1 << 24;
 
 /// The fractional bits of a weight.
 const FRACTION: u32 = 10;
-
-/// The moments that are looked at in about the time of one tensor.
-pub(super) const AT_ONCE: usize = 8;
-
-/// The movement of all placed tensors from time to time.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Settling {
-    /// None.
-    Never,
-    /// Down, each time that this many tensors were placed.
-    Down(usize),
-    /// Down and up in turn, each time that this many tensors were placed.
-    BothWays(usize),
-}
 
 /// A tensor that has a place.
 #[derive(Clone, Copy)]
@@ -52,28 +34,13 @@ pub(super) struct Rule {
     pub(super) seed: u64,
     /// The number of times that the mean weight is halved to give a tensor's extra weight after each eviction.
     pub(super) halvings: u32,
-    /// See [`Settling`].
-    pub(super) settling: Settling,
     /// The most tensors that are placed.
     pub(super) steps: usize,
 }
 
 impl Rule {
-    /// Returns the looks that a placement takes. To move down takes few of them, where searches are short.
-    fn looks(self, spans: &[Span]) -> usize {
-        let moved = match self.settling {
-            Settling::BothWays(every) => {
-                let moments =
-                    spans.iter().map(|span| (span.last - span.first) as usize + 1).fold(0, usize::saturating_add);
-                moments / (AT_ONCE * every.max(1))
-            }
-            Settling::Down(_) | Settling::Never => 0,
-        };
-        spans.len().saturating_add(moved).max(1)
-    }
-
     /// The rule that is tried first.
-    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, settling: Settling::Never, steps: MOST_STEPS };
+    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, steps: MOST_STEPS };
 }
 
 /// Moves tensors until all end at `top` or below, and returns true if they do. Looks at `looks` other tensors at most. If it fails, `offsets` are
@@ -82,19 +49,13 @@ impl Rule {
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
     let mut search = Repair::new(spans, offsets, top, rule);
-    let steps = (looks / rule.looks(spans)).min(rule.steps);
-    for step in 1..=steps {
+    let steps = (looks / spans.len().max(1)).min(rule.steps);
+    for _ in 0..steps {
         let Some(tensor) = search.hardest() else { break };
         if spans[tensor as usize].bytes > top {
             return false;
         }
         search.place(tensor);
-        match rule.settling {
-            Settling::Down(every) if step.is_multiple_of(every) => search.settle(),
-            Settling::BothWays(every) if step.is_multiple_of(2 * every) => search.settle_above(),
-            Settling::BothWays(every) if step.is_multiple_of(every) => search.settle(),
-            _ => {}
-        }
     }
     for placed in &search.placed {
         offsets[placed.tensor as usize] = placed.start;
@@ -117,8 +78,6 @@ struct Repair<'a> {
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
     met: usize,
-    /// The end of the highest tensor at each time, while all tensors move down.
-    heights: Vec<u64>,
     /// The state of a linear congruential generator, which chooses among places of equal cost.
     random: u64,
 }
@@ -140,7 +99,6 @@ impl<'a> Repair<'a> {
         }
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
         let (starts, ends) = (vec![(0, 0); spans.len()], vec![(0, 0); spans.len()]);
-        let moments = spans.iter().map(|span| span.last as usize + 1).max().unwrap_or(0);
         Repair {
             spans,
             top,
@@ -151,7 +109,6 @@ impl<'a> Repair<'a> {
             starts,
             ends,
             met: 0,
-            heights: vec![0; moments],
             random: rule.seed,
         }
     }
@@ -173,57 +130,6 @@ impl<'a> Repair<'a> {
         }
         let at = self.placed.partition_point(|other| other.start <= start);
         self.placed.insert(at, placed);
-    }
-
-    /// Moves all placed tensors down as far as they go, in the order of addresses. None passes another one that it lives with.
-    fn settle(&mut self) {
-        let heights = &mut *self.heights;
-        let mut moment = 0;
-        while moment < heights.len() {
-            heights[moment] = 0;
-            moment += 1;
-        }
-        let placed = &mut *self.placed;
-        let mut i = 0;
-        while i < placed.len() {
-            let own = &mut placed[i];
-            let (first, last) = (own.first as usize, own.last as usize);
-            let mut start = 0;
-            let mut moment = first;
-            while moment <= last {
-                if heights[moment] > start {
-                    start = heights[moment];
-                }
-                moment += 1;
-            }
-            own.end -= own.start - start;
-            own.start = start;
-            let mut moment = first;
-            while moment <= last {
-                heights[moment] = own.end;
-                moment += 1;
-            }
-            i += 1;
-        }
-        placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
-    }
-
-    /// Moves all placed tensors up as far as they go.
-    fn settle_above(&mut self) {
-        self.turn_over();
-        self.settle();
-        self.turn_over();
-    }
-
-    /// Measures addresses from the other end.
-    fn turn_over(&mut self) {
-        let (top, placed) = (self.top, &mut *self.placed);
-        let mut i = 0;
-        while i < placed.len() {
-            (placed[i].start, placed[i].end) = (top - placed[i].end, top - placed[i].start);
-            i += 1;
-        }
-        placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
     }
 
     /// Writes the starts and ends of the tensors that live at the same time as `own`.
@@ -345,18 +251,5 @@ mod tests {
             assert!(apart(one, other) || apart(other, one), "{offsets:?}");
         }
         assert!(!repair(&spans, &mut [0, 768, 1024], 1024, 100, Rule::FIRST), "more is alive than there is room for");
-    }
-
-    #[test]
-    fn what_settles_lies_on_what_it_lives_with() {
-        let span = |bytes, first, last| Span { bytes, first, last };
-        let spans = [span(256, 0, 9), span(512, 0, 4), span(256, 5, 9), span(512, 3, 6), span(0, 0, 9)];
-        let mut search = Repair::new(&spans, &[256, 768, 1536, 2048, 0], 4096, Rule::FIRST);
-        search.settle();
-        let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
-        assert_eq!(placed, [(0, 0, 256), (1, 256, 768), (2, 256, 512), (3, 768, 1280)]);
-        search.settle_above();
-        let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
-        assert_eq!(placed, [(0, 2816, 3072), (1, 3072, 3584), (2, 3328, 3584), (3, 3584, 4096)]);
     }
 }

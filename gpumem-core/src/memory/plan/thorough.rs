@@ -2,13 +2,13 @@
 
 use super::native_stack::Stacks;
 use super::search::pack_to_bound;
-use super::turns::{FIRST_LOOKS, improve_some};
+use super::turns::{LONG, improve_some};
 use super::{LiveRange, Overflow, PackedSlice, Span, order, pack_slice, replay};
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// The looks at tensors that take three to five seconds of one core in an optimised build.
-pub const THOROUGH: u64 = 1_100_000_000;
+pub const THOROUGH: u64 = 4_000_000_000;
 
 /// Packs `ranges` as [`pack_slice`] does and, if that misses the bound, searches on until about `looks` tensors were looked at.
 ///
@@ -26,7 +26,7 @@ pub fn pack_slice_thoroughly(ranges: &[LiveRange], mut looks: u64) -> Result<Pac
     let mut packed = pack_to_bound(ranges, 0)?;
     let spans = Stacks::new(ranges)?.spans;
     for tensors in apart(&spans) {
-        improve_some(&spans, &tensors, &mut packed.offsets, packed.lower_bound, FIRST_LOOKS[1], &mut looks);
+        improve_some(&spans, &tensors, &mut packed.offsets, packed.lower_bound, LONG, &mut looks);
     }
     let ends = ranges.iter().zip(&packed.offsets).map(|(range, offset)| offset + range.bytes);
     packed.size = ends.max().unwrap_or(0);
