@@ -145,7 +145,7 @@ NETWORKS = {
     "ResNet-50, eight ranks": RESNET % (train(32, offload="None, ranks: 8"), 4, 6),
     "ResNet-50, eight ranks with shards": RESNET % (train(32, offload="None, ranks: 8, shard: Parameters"), 4, 6),
     "ResNet-152, eight ranks with shards": RESNET % (train(32, offload="None, ranks: 8, shard: Parameters"), 8, 36),
-    "GPT-2 XL, eight ranks with shards": GPT % (train(1, offload="None, ranks: 8, shard: Parameters"), 1600, 1600, 48, 1600, 25),
+    "GPT-2 XL, eight ranks with shards": GPT % (train(8, offload="None, ranks: 8, shard: Parameters"), 1600, 1600, 48, 1600, 25),
     "chain of 1000 layers": CHAIN % (train(64), "Linear(64), Relu, " * 500),
     "repetition of 4000 layers": CHAIN % (train(64), "repeat(2000, [Linear(4), Relu]),"),
     "ResNet-50, refused": RESNET % (train(512, "RTX_3060"), 4, 6),

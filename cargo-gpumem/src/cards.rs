@@ -90,7 +90,7 @@ fn one(card: &Card) -> String {
     if let Some(bandwidth) = card.bandwidth_gbs {
         lines.push(("bandwidth", format!("{bandwidth} GB/s {}", card.memory)));
     }
-    lines.push(("host", format!("{} GB/s each way, {}", card.host_gbs, card.host_link)));
+    lines.push(("copies", format!("{} GB/s to the host and back, {}", card.host_gbs, card.host_link)));
     if !card.notes.is_empty() {
         lines.push(("notes", card.notes.into()));
     }

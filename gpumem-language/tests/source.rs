@@ -1,6 +1,6 @@
 //! Networks in texts: what is found, what it resolves to, and where mistakes are.
 
-use gpumem_core::cards::T4;
+use gpumem_core::cards::{RTX_3060, T4};
 use gpumem_core::report::Device;
 use gpumem_language::source::{Mistake, Overrides, Text, declared, resolve};
 use std::path::Path;
@@ -202,6 +202,19 @@ fn facts_of_a_text() {
     assert!(t4.arena > 3 * 4 * 9610 && t4.largest_batch > 1_000_000, "{t4:?}");
     assert!(refused.left.is_none() && refused.largest_batch == 0, "{refused:?}");
     assert_eq!(declared(MLP, &Overrides::default()).unwrap().plan().unwrap().batch, 1);
+}
+
+/// Copies to host memory take as long as the link of the card needs: a T4 has half of the lanes' rate of an RTX 3060.
+#[test]
+fn copies_take_the_time_of_a_cards_link() {
+    let mut overrides = Overrides::default();
+    overrides.set("batch", "32").unwrap();
+    overrides.set_optimizer("adamw").unwrap();
+    overrides.set("offload", "OptimizerState").unwrap();
+    let plan = declared(MLP, &overrides).unwrap().plan().unwrap();
+    let bus_ms = |device| plan.adviser(&[], Some(device), 0).now().unwrap().bus_ms;
+    let [t4, rtx3060, size] = [Device::Known(&T4), Device::Known(&RTX_3060), Device::Size(8 << 30)].map(bus_ms);
+    assert!(rtx3060 > 0.0 && (t4 / rtx3060 - 2.0).abs() < 1e-9 && size == rtx3060, "{t4} {rtx3060} {size}");
 }
 
 /// Ranks divide a batch, which is a number once a caller gives one.

@@ -13,7 +13,7 @@ use csv::StringRecord;
 use gpumem_core::memory::plan::LiveRange;
 use std::path::Path;
 
-/// The most buffers in a file. With more, each search would take minutes.
+/// The most buffers in a file. Searches among 100,000 take minutes.
 const MOST: usize = 20_000;
 
 /// The column that is written, or replaced.
@@ -78,7 +78,7 @@ impl Buffers {
         Buffers::parse(&text, alignment).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 
-    fn parse(text: &[u8], alignment: u64) -> Result<Buffers, String> {
+    pub(super) fn parse(text: &[u8], alignment: u64) -> Result<Buffers, String> {
         let mut reader = csv::Reader::from_reader(text);
         let heading = reader.headers().map_err(|error| error.to_string())?.clone();
         let columns = Columns::find(&heading)?;

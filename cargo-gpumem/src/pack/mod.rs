@@ -29,9 +29,7 @@ pub fn run(arguments: &Pack) -> Result<ExitCode, Failure> {
     refuse(&outputs, &[&arguments.file], arguments.force)?;
     let buffers = Buffers::read(&arguments.file, arguments.alignment)?;
     let answer = packed(&buffers, arguments.quick)?;
-    if !verify_slice(&buffers.ranges, &answer.packed.offsets, answer.packed.size, arguments.alignment, &[]) {
-        return Err("the packing is not valid, which is a mistake in gpumem: please report it with the file".into());
-    }
+    check(&buffers, &answer.packed, arguments.alignment)?;
     if let Some(path) = &arguments.output {
         let staged = Staged::new(path)?;
         staged.write(buffers.placed(&answer.packed.offsets)?)?;
@@ -58,6 +56,14 @@ fn packed(buffers: &Buffers, quick: bool) -> Result<Answer, Failure> {
         }
     };
     Ok(Answer { quick: size, packed, milliseconds: begun.elapsed().as_secs_f64() * 1000.0 })
+}
+
+/// Fails if buffers overlap: offsets that are written may be trusted by other programs.
+fn check(buffers: &Buffers, packed: &PackedSlice, alignment: u64) -> Result<(), Failure> {
+    match verify_slice(&buffers.ranges, &packed.offsets, packed.size, alignment, &[]) {
+        true => Ok(()),
+        false => Err("the packing is not valid, which is a mistake in gpumem: please report it with the file".into()),
+    }
 }
 
 /// Returns how far a size is above the bound.
@@ -102,4 +108,19 @@ fn as_json(buffers: &Buffers, answer: &Answer, capacity: Option<u64>) -> serde_j
         "fits": capacity.map(|capacity| packed.size <= capacity),
         "offsets": packed.offsets,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_overlap_are_not_written() {
+        let buffers = Buffers::parse(b"lower,upper,size\n0,2,4\n1,3,4\n", 1).unwrap();
+        let mut packed = packed(&buffers, true).unwrap().packed;
+        assert!(check(&buffers, &packed, 1).is_ok());
+        packed.offsets = vec![0, 3];
+        let error = check(&buffers, &packed, 1).unwrap_err().to_string();
+        assert_eq!(error, "the packing is not valid, which is a mistake in gpumem: please report it with the file");
+    }
 }

@@ -340,7 +340,7 @@ fn what_is_alive_at_the_peak_fills_the_activations() {
 
 #[test]
 fn help_fits_a_screen() {
-    for command in ["fit", "show", "advise", "diff", "explain", "new", "watch", "cards"] {
+    for command in ["fit", "show", "advise", "diff", "explain", "pack", "new", "watch", "cards"] {
         let (text, _) = printed(&[command, "--help"]);
         assert!(text.contains("Usage: cargo gpumem") && text.lines().count() <= 40, "{text}");
     }
@@ -355,7 +355,11 @@ fn cards_need_no_build() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let (text, _) = printed(&["cards", "jetson-orin-nano-8gb"]);
-    assert!(text.contains("stay with the host"), "{text}");
+    assert!(
+        text.contains("stay with the host") && text.contains("34 GB/s to the host and back, shared memory"),
+        "{text}"
+    );
+    assert!(printed(&["cards", "t4"]).0.contains("copies       12.5 GB/s to the host and back, PCIe 3.0 x16\n"));
     let (text, _) = printed(&["cards", "--format", "json"]);
     let cards: Value = serde_json::from_str(&text).unwrap();
     assert!(cards["cards"].as_array().unwrap().len() > 100);

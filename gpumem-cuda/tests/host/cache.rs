@@ -100,7 +100,7 @@ static COMPILER: LazyLock<Compiler> = LazyLock::new(|| {
 
 const SHIM: &str = include_str!("simt.h");
 const RUNNER: &str = include_str!("simt.cpp");
-/// What the runner includes.
+/// A file that the runner includes.
 const WARPGROUPS: &str = include_str!("warpgroups.h");
 /// How the runner is compiled, which takes part in every launch.
 const RUNNER_FLAGS: [&str; 2] = ["-O2", "-c"];

@@ -57,7 +57,7 @@ impl Machine {
         Machine { kernels: cache::compiled(kernels.into_iter().collect(), &sources) }
     }
 
-    /// Whether a kernel is among those that were compiled.
+    /// Returns true if a kernel is among those that were compiled.
     pub fn has(&self, kernel: &Kernel) -> bool {
         self.kernels.contains_key(kernel)
     }

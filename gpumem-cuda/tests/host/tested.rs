@@ -160,7 +160,7 @@ pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<OperationCa
         [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor].map(steps);
     let warpgroups = steps(Products::Warpgroups);
     if capability == HOPPER {
-        // What else there is runs in the tests of another card.
+        // Other kernels run in the tests of another card.
         assert_ne!(warpgroups, own, "nothing runs on warpgroup instructions");
         return vec![(Products::Warpgroups, warpgroups)];
     }
@@ -205,7 +205,7 @@ fn first_card(has: impl Fn((i32, i32)) -> bool) -> Option<Cuda> {
 
 /// A job's network on a card.
 fn on(card: Cuda, job: &Job) -> OnCard {
-    // What does not train has one place for its inputs, where a step has two.
+    // A forward pass has one place for its inputs, and a training step two.
     let trains = job.infer.program.operations.iter().any(|it| matches!(it.action, Action::Loss(_)));
     let mut job = job.clone();
     job.train = job.train.filter(|_| trains);

@@ -266,7 +266,7 @@ fn mistakes_with_warpgroup_instructions_stop_the_program() {
     }
 }
 
-/// What is overwritten too early, read before it is there, or read from another place, shows in the results.
+/// Numbers that are overwritten too early, read before they are there, or read from another place show in the results.
 #[test]
 fn mistakes_with_warpgroup_instructions_show() {
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() || is_apart() {
