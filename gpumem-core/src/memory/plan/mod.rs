@@ -13,6 +13,7 @@
 //! memory from their callers. `stack` is one of them, and both packers use it.
 
 mod address_order;
+mod backtracking;
 mod bound;
 mod bucket_sort;
 mod canonical;

@@ -1,7 +1,8 @@
 //! Searches that take turns, from a packing to smaller ones: the last resort of `pack_slice`, and for seconds where a packing is kept.
 
 use super::Span;
-use super::canonical::{Canonical, Limit, Ranks};
+use super::backtracking::Limit;
+use super::canonical::{Canonical, Ranks};
 use alloc::vec;
 use alloc::vec::Vec;
 
