@@ -5,8 +5,10 @@ use gpumem_core::memory::budget::Line;
 use gpumem_language::source::{Overrides, Text};
 use std::path::Path;
 
-/// Settings of a step, the most networks that may miss the bound with them, and by how many hundredths of a percent at most.
-const SETTINGS: [(&[(&str, &str)], usize, u64); 8] = [
+/// Fields of a step, the most networks that may miss the bound with them, and the most hundredths of a percent.
+type Setting = (&'static [(&'static str, &'static str)], usize, u64);
+
+const SETTINGS: [Setting; 8] = [
     (&[("ranks", "2")], 0, 0),
     (&[("ranks", "8")], 0, 0),
     (&[("ranks", "8"), ("shard", "Optimizer")], 0, 0),
