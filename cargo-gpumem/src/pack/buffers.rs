@@ -13,7 +13,7 @@ use csv::StringRecord;
 use gpumem_core::memory::plan::LiveRange;
 use std::path::Path;
 
-/// The most buffers in a file. Searches among 100,000 take minutes.
+/// The most buffers in a file.
 const MOST: usize = 20_000;
 
 /// The column that is written, or replaced.

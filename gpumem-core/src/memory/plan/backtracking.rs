@@ -201,7 +201,7 @@ impl<'a> Backtracking<'a> {
         let (witnesses, blame) = (&mut *self.witnesses, &mut *self.blame);
         let (mut exceeds, mut moment) = (false, 0);
         while moment < left.len() {
-            // What begins here or below leaves room for the rest above it.
+            // A tensor that begins at this address or lower leaves room above it for all the others.
             let highest = self.top - left[moment];
             if left[moment] > 0 && (highest < address || lowest[witnesses[moment] as usize] > highest) {
                 let from = lives_from[moment] as usize;

@@ -8,8 +8,8 @@ use super::Span;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The most tensors that are placed in one search of the macro.
-pub(super) const MOST_STEPS: usize = 16384;
+/// The most tensors that are placed in one repair.
+const MOST_STEPS: usize = 16384;
 
 /// The most parts of the bound in which bytes are counted, so that no sum of weights overflows.
 const PARTS: u64 = 1 << 24;
@@ -34,13 +34,11 @@ pub(super) struct Rule {
     pub(super) seed: u64,
     /// The number of times that the mean weight is halved to give a tensor's extra weight after each eviction.
     pub(super) halvings: u32,
-    /// The most tensors that are placed.
-    pub(super) steps: usize,
 }
 
 impl Rule {
     /// The rule that is tried first.
-    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, steps: MOST_STEPS };
+    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4 };
 }
 
 /// Moves tensors until all end at `top` or below, and returns true if they do. Looks at `looks` other tensors at most. If it fails, `offsets` are
@@ -49,7 +47,7 @@ impl Rule {
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
     let mut search = Repair::new(spans, offsets, top, rule);
-    let steps = (looks / spans.len().max(1)).min(rule.steps);
+    let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
     for _ in 0..steps {
         let Some(tensor) = search.hardest() else { break };
         if spans[tensor as usize].bytes > top {

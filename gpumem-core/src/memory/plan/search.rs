@@ -2,7 +2,7 @@
 
 use super::native_stack::{Stacks, Start, Turn};
 use super::pack::{ALL_PATIENCE, ATTEMPTS, Attempt, LAST};
-use super::repair::{MOST_STEPS, Rule, repair};
+use super::repair::{Rule, repair};
 use super::{LiveRange, Overflow, PackedSlice, bucket_sort, order, replay, turns};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -181,7 +181,7 @@ fn repair_again(stacks: &Stacks, bases: &[Vec<u64>], seeds: Range<usize>, trial:
     for seed in seeds {
         let Some(base) = bases.get(seed % bases.len().max(1)) else { return false };
         trial.copy_from_slice(base);
-        let rule = Rule { seed: seed as u64 + 2, halvings: RISES[seed % RISES.len()], steps: MOST_STEPS };
+        let rule = Rule { seed: seed as u64 + 2, halvings: RISES[seed % RISES.len()] };
         if repair(&stacks.spans, trial, stacks.top, LOOKS[1], rule) {
             return true;
         }

@@ -6,20 +6,20 @@ use super::canonical::{Canonical, Ranks};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The limits of single searches.
+/// The effort that single searches may make.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct Effort {
     /// The looks of a search in the first round. Each round that finds nothing doubles them.
     looks: u64,
     /// The most branches of a search with blame, for each tensor.
     branches: u64,
 }
 
-/// The limits where there are few looks in all.
-pub(super) const SHORT: Limits = Limits { looks: 1 << 14, branches: 2 };
+/// The effort where there are few looks in all.
+pub(super) const SHORT: Effort = Effort { looks: 1 << 14, branches: 2 };
 
-/// The limits where there are many.
-pub(super) const LONG: Limits = Limits { looks: 1 << 20, branches: 4 };
+/// The effort where there are many.
+pub(super) const LONG: Effort = Effort { looks: 1 << 20, branches: 4 };
 
 /// Sizes that searches without blame aim at: eighths of the way from the bound to the best packing.
 const EIGHTHS: [u64; 4] = [0, 2, 4, 6];
@@ -49,7 +49,7 @@ pub(super) fn improve_some(
     tensors: &[usize],
     offsets: &mut [u64],
     goal: u64,
-    limits: Limits,
+    effort: Effort,
     looks: &mut u64,
 ) {
     // A search that places all tensors once looks at each of them again for each one that it places.
@@ -60,14 +60,14 @@ pub(super) fn improve_some(
     let moved = |&at: &usize| Span { first: all[at].first - begin, last: all[at].last - begin, ..all[at] };
     let spans: Vec<Span> = tensors.iter().map(moved).collect();
     let own: Vec<u64> = tensors.iter().map(|&at| offsets[at]).collect();
-    let mut each = limits.looks;
+    let mut each = effort.looks;
     let Some(mut search) = Rounds::new(&spans, own, goal) else { return };
     // The part of `each` that each kind of search has.
     let mut shares = [MOST_SHARES; 2];
     while *looks > 0 && search.size > search.goal {
         let part = |share: u64| (each / MOST_SHARES).saturating_mul(share);
         let plain = search.searches_plain(part(shares[0]), looks);
-        let blamed = search.searches_blamed(part(shares[1]), limits.branches, looks);
+        let blamed = search.searches_blamed(part(shares[1]), effort.branches, looks);
         let found = [plain, blamed];
         if found.contains(&true) {
             // A search that finds nothing while another one does is made less.
@@ -171,7 +171,9 @@ mod tests {
         let span = |bytes, first, last| Span { bytes, first, last };
         let spans = [span(256, 0, 1), span(512, 1, 3), span(256, 3, 4)];
         let mut offsets = [0, 256, 768];
-        assert_eq!((improve(&spans, &mut offsets, 768, 8), offsets), (1024, [0, 256, 768]));
+        let mut looks = 8;
+        improve_some(&spans, &[0, 1, 2], &mut offsets, 768, SHORT, &mut looks);
+        assert_eq!((offsets, looks), ([0, 256, 768], 8), "three tensors are looked at nine times");
         assert_eq!(improve(&spans, &mut offsets, 768, 10_000), 768);
         assert_eq!(offsets, [512, 0, 512]);
     }
