@@ -13,7 +13,7 @@ const SETTINGS: [Setting; 8] = [
     (&[("ranks", "8")], 0, 0),
     (&[("ranks", "8"), ("shard", "Optimizer")], 0, 0),
     (&[("ranks", "8"), ("shard", "Gradients")], 4, 33),
-    (&[("ranks", "8"), ("shard", "Parameters")], 5, 35),
+    (&[("ranks", "8"), ("shard", "Parameters")], 6, 35),
     (&[("micro_batches", "4")], 0, 0),
     (&[("checkpoint", "Cheap")], 0, 0),
     (&[("offload", "Activations")], 0, 0),

@@ -56,7 +56,7 @@ const AGAIN: [usize; 2] = [4, 16];
 const RISES: [u32; 3] = [4, 3, 2];
 
 /// The looks at tensors of the searches that take turns: 0.2 seconds of one core in an optimised build, and less than a second in a macro.
-const LAST_LOOKS: u64 = 200_000_000;
+const LAST_LOOKS: u64 = 180_000_000;
 
 /// Packs `ranges` at run time. The offsets are those of [`pack`](super::pack()) if one of its first attempts reaches the lower bound. If they miss
 /// it, more is tried than there, and the result is pushed down as far as possible.

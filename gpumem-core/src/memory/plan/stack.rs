@@ -138,14 +138,19 @@ pub(super) const fn pack(
         let mut low = heights[highest as usize];
 
         let mut ceiling = u64::MAX;
-        // Tensors that live at the same time: those that live on into the first moment, and those that begin during the live range.
+        // Tensors that live at the same time: those that live on into the first moment, and those that begin during the live range. Gaps are
+        // searched above the stack, so that tensors that end below it are left out.
         let mut found = 0;
         let mut looks = 0;
         let mut link = lives[span.first as usize];
         while link != 0 {
             let at = linked[link as usize - 1] as usize;
-            looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
-            found += 1;
+            let end = offsets[at] + spans[at].bytes;
+            looks += 1;
+            if end > low {
+                looks += insert(starts, ends, found, offsets[at], end);
+                found += 1;
+            }
             link = links[link as usize - 1];
         }
         let mut moment = span.first as usize;
@@ -157,8 +162,12 @@ pub(super) const fn pack(
             let mut link = begins[moment];
             while link != 0 {
                 let at = link as usize - 1;
-                looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
-                found += 1;
+                let end = offsets[at] + spans[at].bytes;
+                looks += 1;
+                if end > low {
+                    looks += insert(starts, ends, found, offsets[at], end);
+                    found += 1;
+                }
                 link = next[at];
             }
             moment += 1;
@@ -167,7 +176,8 @@ pub(super) const fn pack(
         while link != 0 {
             let at = link as usize - 1;
             if spans[at].first <= span.last && span.first <= spans[at].last {
-                looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
+                let end = offsets[at] + spans[at].bytes;
+                looks += insert(starts, ends, found, offsets[at], end);
                 found += 1;
             }
             looks += 1;
@@ -322,8 +332,8 @@ const fn has_pile(ceilings: &[u64], moments: usize) -> bool {
     false
 }
 
-/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start. Returns the number of entries looked at.
-const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, bytes: u64) -> usize {
+/// Adds `start..end` to the first `count` entries, which are sorted by start. Returns the number of entries that it moved.
+const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, end: u64) -> usize {
     let mut at = count;
     while at > 0 && starts[at - 1] > start {
         starts[at] = starts[at - 1];
@@ -331,6 +341,6 @@ const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, 
         at -= 1;
     }
     starts[at] = start;
-    ends[at] = start + bytes;
-    count - at + 1
+    ends[at] = end;
+    count - at
 }
