@@ -91,16 +91,16 @@ fn lstm(gates: &mut [f32], others: &[f32], state: &mut [f32], h: &mut [f32], at:
         activate(gate_mut(gates, hidden, index, at), gate(others, hidden, index, at), sigmoid);
     }
     activate(gate_mut(gates, hidden, 2, at), gate(others, hidden, 2, at), tanh);
-    let [i, f, g, o] = [0, 1, 2, 3].map(|index| gate(gates, hidden, index, at));
+    let of = |index| gate(gates, hidden, index, at);
     let (state, h) = (&mut state[first..][..count], &mut h[first..][..count]);
     let mut c = [0.0; BLOCK];
     let c = &mut c[..count];
-    for k in 0..count {
-        c[k] = f[k] * state[k] + i[k] * g[k];
+    for ((c, (f, state)), (i, g)) in c.iter_mut().zip(of(1).iter().zip(&*state)).zip(of(0).iter().zip(of(2))) {
+        *c = f * state + i * g;
     }
     state.copy_from_slice(c);
-    for k in 0..count {
-        c[k] = o[k] * tanh(c[k]);
+    for (c, o) in c.iter_mut().zip(of(3)) {
+        *c = o * tanh(*c);
     }
     h.copy_from_slice(c);
 }
@@ -115,14 +115,14 @@ fn gru<const ARRIVING: bool>(gates: &mut [f32], others: &[f32], state: &mut [f32
     let mut new = [0.0; BLOCK];
     let new = &mut new[..count];
     let (r, own, other) = (gate(gates, hidden, 0, at), gate(gates, hidden, 2, at), gate(others, hidden, 2, at));
-    for k in 0..count {
-        let (p, s) = if ARRIVING { (own[k], other[k]) } else { (other[k], own[k]) };
-        new[k] = tanh(p + r[k] * s);
+    let (p, s) = if ARRIVING { (own, other) } else { (other, own) };
+    for ((new, p), (r, s)) in new.iter_mut().zip(p).zip(r.iter().zip(s)) {
+        *new = tanh(p + r * s);
     }
     gate_mut(gates, hidden, 2, at).copy_from_slice(new);
     let (z, state) = (gate(gates, hidden, 1, at), &mut state[first..][..count]);
-    for k in 0..count {
-        new[k] += z[k] * (state[k] - new[k]);
+    for (new, (z, state)) in new.iter_mut().zip(z.iter().zip(&*state)) {
+        *new += z * (state - *new);
     }
     state.copy_from_slice(new);
     h[first..][..count].copy_from_slice(new);
