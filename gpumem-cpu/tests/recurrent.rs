@@ -6,6 +6,7 @@ use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::train::optim::{Optimizer, Sgd};
+use harness::filled::{fill, words};
 use harness::graphs::{layer, numbers};
 use harness::{Loaded, Truth, assert_close};
 
@@ -293,6 +294,38 @@ fn the_memory_of_cudnn_changes_no_number() {
             let layer = format!("{name}, bias = {bias}, layers = 2, bidirectional = {bidirectional}");
             let it = Reference { cell, bias, layers: 2, bidirectional, projected, ..SMALL };
             assert_eq!(all(&format!("{layer}, cudnn = true)"), it), all(&format!("{layer})"), it), "{layer}");
+        }
+    }
+}
+
+/// Threads take parts of the samples.
+#[test]
+fn any_number_of_threads_computes_the_same_bits() {
+    let bits_of = |text: &str, threads: usize| -> Vec<Vec<u32>> {
+        let mut graph = Graph::default();
+        let x = graph.input(numbers(&[24, 7])).unwrap();
+        let output = layer(&mut graph, x, text);
+        let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+        let mut loaded = Loaded::with_threads(&graph, output, Some(training(&[Term::DOT])), 33, stay, threads);
+        let parameters = fill(&mut loaded);
+        let losses = [loaded.step().unwrap(), loaded.evaluate().unwrap()];
+        let names = parameters.iter().map(String::as_str).chain(["input"]);
+        let gradients = names.map(|name| words(&loaded.get(&format!("{name}.gradient")).unwrap()));
+        gradients.chain([words(&losses)]).collect()
+    };
+    for text in [
+        "Lstm(48)",
+        "Lstm(48, cudnn = true, layers = 2, bidirectional = true)",
+        "Lstm(48, proj_size = 24)",
+        "Gru(48)",
+        "Gru(48, bidirectional = true)",
+        "Rnn(48)",
+        "Rnn(48, nonlinearity = \"relu\", bias = false)",
+    ] {
+        let one = bits_of(text, 1);
+        assert!(one.iter().flatten().any(|&word| word != 0), "{text}");
+        for threads in [2, 3] {
+            assert_eq!(bits_of(text, threads), one, "{text} on {threads} threads");
         }
     }
 }

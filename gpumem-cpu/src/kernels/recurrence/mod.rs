@@ -11,18 +11,21 @@ pub(in crate::kernels) mod cached;
 mod cells;
 mod projection;
 pub(in crate::kernels) mod selective_scan;
+mod walk;
+mod walk_back;
 pub(in crate::kernels) mod whole;
 
-use super::{Bound, Frame, kernel};
+use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Gradient, Operands, Pair, Source, Target, count};
 use crate::packed::Packed;
 use crate::parallel::{self, grown, with_scratch};
-use cells::{Addends, Handed};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::op::{Rule, Work};
 use gpumem_core::program::ops::{Cell, Recurrence};
+use walk::walk;
+use walk_back::{Rooms, walk_back};
 
 /// The sizes of a recurrence.
 #[derive(Clone, Copy)]
@@ -92,12 +95,35 @@ impl Sizes {
         if reverse { Some(t + 1).filter(|&t| t < self.steps) } else { t.checked_sub(1) }
     }
 
+    /// Returns the number of parts of the samples whose steps are computed at the same time. Each number is computed in the same way however many
+    /// there are. The product with a projection has sums whose order depends on the number of samples, so it has one part.
+    fn parts(&self) -> usize {
+        let products = [self.samples, self.steps, self.width, self.outputs]
+            .iter()
+            .fold(1, |all: usize, of| all.saturating_mul(*of));
+        if self.outputs < self.hidden || products < LEAST_PRODUCTS {
+            return 1;
+        }
+        rayon::current_num_threads().min(self.samples / LEAST_SAMPLES).max(1)
+    }
+
+    /// Returns the sizes of the first `samples` and those of the others.
+    fn split(&self, samples: usize) -> [Sizes; 2] {
+        [samples, self.samples - samples].map(|samples| Sizes { samples, ..*self })
+    }
+
     fn ways(&self) -> impl Iterator<Item = (u8, Direction)> + use<> {
         let outputs = self.outputs;
         (0..(self.features / outputs) as u8)
             .map(move |index| (index, Direction { column: usize::from(index) * outputs, reverse: index == 1 }))
     }
 }
+
+/// The fewest samples of a part: with fewer, products mostly read the weight.
+const LEAST_SAMPLES: usize = 8;
+
+/// The number of multiplications below which another thread does not pay off.
+const LEAST_PRODUCTS: usize = 1 << 20;
 
 /// The weight, bias and projection of a direction.
 struct Parameters {
@@ -172,65 +198,6 @@ pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
             walk(&sizes, *way, gates.get(), parameters, output.get(), frame);
         }
     })
-}
-
-/// Computes all steps of one direction.
-fn walk(
-    sizes: &Sizes,
-    way: Direction,
-    (source, mut kept): Arriving<'_>,
-    parameters: &Parameters,
-    y: &mut [f32],
-    frame: &mut Frame<'_>,
-) {
-    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
-    // The first step has no product.
-    let packed = if steps > 1 { Packed::room(outputs, width) } else { 0 };
-    let scratch = grown(frame.scratch, samples * (width + 2 * hidden) + packed);
-    let (sums, rest) = scratch.split_at_mut(samples * width);
-    let (states, rest) = rest.split_at_mut(samples * hidden);
-    let (units, room) = rest.split_at_mut(samples * hidden);
-    states.fill(0.0);
-    let weight = Packed::columns(parameters.weight.get(), outputs, width, room);
-    for t in sizes.order(way.reverse) {
-        match sizes.before(t, way.reverse) {
-            Some(before) => {
-                let h = sizes.step(y, before, features, [way.column, outputs]);
-                weight.multiply(MatrixMut::new(sums, samples, width, width), h, false);
-            }
-            None => sums.fill(0.0),
-        }
-        if let Some(bias) = &parameters.bias {
-            let bias = bias.get();
-            parallel::pieces(None, sums, width, |_, _, row| {
-                row.iter_mut().zip(bias).for_each(|(s, bias)| *s += bias);
-                0.0
-            });
-        }
-        for sample in 0..samples {
-            let row = (sample * steps + t) * width..(sample * steps + t + 1) * width;
-            let at = (sample * steps + t) * features + way.column;
-            let sums = &mut sums[sample * width..][..width];
-            let own = sample * hidden..(sample + 1) * hidden;
-            let state = &mut states[own.clone()];
-            let h = if parameters.projection.is_some() { &mut units[own] } else { &mut y[at..][..hidden] };
-            match (&mut kept, source) {
-                (Some(kept), source) => {
-                    let gates = &mut kept[row.clone()];
-                    if let Some(source) = source {
-                        gates.copy_from_slice(&source[row]);
-                    }
-                    cells::forward(cell, Addends::Arriving(gates, sums), state, h);
-                }
-                (None, Some(source)) => cells::forward(cell, Addends::Sums(&source[row], sums), state, h),
-                (None, None) => cells::forward_plain(cell, sums, h),
-            }
-        }
-        if let Some(projection) = &parameters.projection {
-            let h = MatrixMut::new(&mut y[t * features + way.column..], samples, outputs, steps * features);
-            sizes.project(h, units, projection.get());
-        }
-    }
 }
 
 /// One direction of the backward pass.
@@ -317,22 +284,6 @@ enum Incoming {
     Overwritten(Pair),
 }
 
-/// Scratch memory of the backward pass.
-struct Rooms<'a> {
-    /// Values for each step, [B, T, H]: an LSTM's c, or a GRU's `ds_n`. With a projection, `u` replaces c once a step is done.
-    rows: &'a mut [f32],
-    /// The gradients of the steps' outputs [B, T, P], with a projection.
-    projected: &'a mut [f32],
-    /// The gradient that reaches the previous step through the product with the weight, [B, H].
-    handed: &'a mut [f32],
-    /// The gradient that reaches the previous step inside the cell, [B, H].
-    direct: &'a mut [f32],
-    /// A GRU's `s_n`, [B, H].
-    sums: &'a mut [f32],
-    /// The packed weight.
-    packed: &'a mut [f32],
-}
-
 impl Sizes {
     /// Returns the numbers of the gates whose gradient is the same before and after the product. That of a GRU's last gate differs.
     fn shared(&self) -> usize {
@@ -354,133 +305,6 @@ impl Sizes {
     fn rows(&self) -> [usize; 2] {
         let projected = if self.outputs < self.hidden { self.outputs } else { 0 };
         [self.hidden, projected].map(|width| self.samples * self.steps * width)
-    }
-}
-
-impl<'a> Rooms<'a> {
-    fn new(sizes: &Sizes, rows: &'a mut [f32], rest: &'a mut [f32]) -> Rooms<'a> {
-        let each = sizes.samples * sizes.hidden;
-        let (handed, rest) = rest.split_at_mut(each);
-        let (direct, rest) = rest.split_at_mut(each);
-        let (sums, packed) = rest.split_at_mut(each);
-        // A plain cell has no rows.
-        let [of_rows, of_projected] = if rows.is_empty() { [0, 0] } else { sizes.rows() };
-        let (rows, others) = rows.split_at_mut(of_rows);
-        Rooms { rows, projected: &mut others[..of_projected], handed, direct, sums, packed }
-    }
-}
-
-/// The packed weight of the backward pass.
-struct Weights<'a> {
-    shared: Packed<'a>,
-    /// Those of a GRU's last gate, for the product with its gradient and for the one with the previous output.
-    of_n: Option<[Packed<'a>; 2]>,
-}
-
-impl<'a> Weights<'a> {
-    fn new(sizes: &Sizes, weight: &[f32], room: &'a mut [f32]) -> Weights<'a> {
-        let [first, second, third] = sizes.packed();
-        let (shared, of_n) = weight.split_at(sizes.shared() * sizes.outputs);
-        let (room, rest) = room.split_at_mut(first);
-        let shared = Packed::rows(shared, sizes.shared(), sizes.outputs, room);
-        let of_n = (sizes.cell == Cell::Gru).then(|| {
-            let (back, forth) = rest.split_at_mut(second);
-            let hidden = sizes.hidden;
-            [Packed::rows(of_n, hidden, hidden, back), Packed::columns(of_n, hidden, hidden, &mut forth[..third])]
-        });
-        Weights { shared, of_n }
-    }
-}
-
-/// Computes the gradients of one direction's gates in place of the gates. Returns [`Rooms::rows`] and [`Rooms::projected`].
-///
-/// `dy` is `None` if the gates' memory holds it.
-fn walk_back<'r>(
-    sizes: &Sizes,
-    way: Direction,
-    (dy, y): (Option<&[f32]>, &[f32]),
-    gates: &mut [f32],
-    parameters: &Parameters,
-    rooms: Rooms<'r>,
-) -> [&'r mut [f32]; 2] {
-    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
-    let Rooms { rows, projected, handed, direct, sums, packed } = rooms;
-    let weights = Weights::new(sizes, parameters.weight.get(), packed);
-    let bias = parameters.bias.as_ref().map(|bias| &bias.get()[width - hidden..]);
-    let projection = parameters.projection.as_ref().map(Source::get);
-    if cell == Cell::Lstm {
-        cells::states(gates, rows, [steps, hidden], way.reverse);
-    }
-    handed.fill(0.0);
-    direct.fill(0.0);
-    let mut after: Option<usize> = None;
-    for t in sizes.order(way.reverse).rev() {
-        let before = sizes.before(t, way.reverse);
-        if let Some(after) = after {
-            hand_on(sizes, gates, rows, &weights, after, &mut handed[..samples * outputs]);
-        }
-        if let (Some(projection), Some(dy)) = (projection, dy) {
-            sizes.project_back(t, &dy[way.column..], projection, handed, projected);
-        }
-        if let Some([_, of_n]) = &weights.of_n {
-            match before {
-                Some(before) => {
-                    let h = sizes.step(y, before, features, [way.column, hidden]);
-                    of_n.multiply(MatrixMut::new(sums, samples, hidden, hidden), h, false);
-                }
-                None => sums.fill(0.0),
-            }
-            if let Some(bias) = bias {
-                sums.chunks_exact_mut(hidden).for_each(|row| row.iter_mut().zip(bias).for_each(|(s, bias)| *s += bias));
-            }
-        }
-        for sample in 0..samples {
-            let step = |t: usize, row: usize| (sample * steps + t) * row;
-            let at = |t: usize| step(t, features) + way.column;
-            let own = sample * hidden..(sample + 1) * hidden;
-            let handed = &mut handed[own.clone()];
-            if let Some(dy) = dy.filter(|_| projection.is_none()) {
-                handed.iter_mut().zip(&dy[at(t)..]).for_each(|(dh, dy)| *dh += dy);
-            }
-            let gates = &mut gates[step(t, width)..][..width];
-            let row = step(t, hidden)..step(t, hidden) + hidden;
-            if projection.is_some() {
-                cells::lstm_units(gates, &rows[row.clone()], &mut sums[own.clone()]);
-            }
-            let before_c = before.map(|before| step(before, hidden));
-            let back = Handed {
-                dh: handed,
-                direct: &mut direct[own.clone()],
-                s: &sums[own.clone()],
-                h: &y[at(t)..][..outputs],
-                before: before.map(|before| &y[at(before)..][..outputs]),
-            };
-            match cell {
-                Cell::Lstm => {
-                    let before = before_c.map(|c| &rows[c..][..hidden]);
-                    cells::lstm_back(gates, back, &rows[row.clone()], before);
-                }
-                Cell::Gru => cells::gru_back(gates, back, &mut rows[row.clone()]),
-                Cell::Tanh | Cell::Relu => cells::plain_back(cell, gates, back, dy.is_none()),
-            }
-            if projection.is_some() {
-                rows[row].copy_from_slice(&sums[own]);
-            }
-        }
-        after = Some(t);
-    }
-    [rows, projected]
-}
-
-/// Computes the gradient of the output of the step before `after` from the gates' gradients of `after`: `ds W`.
-fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weights: &Weights<'_>, after: usize, handed: &mut [f32]) {
-    let Sizes { samples, hidden, outputs, width, .. } = *sizes;
-    let ds = sizes.step(gates, after, width, [0, sizes.shared()]);
-    weights.shared.multiply(MatrixMut::new(handed, samples, outputs, outputs), ds, false);
-    // The gradient of a GRU's last gate differs before and after the product, so it has its own rows.
-    if let Some([of_n, _]) = &weights.of_n {
-        let ds = sizes.step(rows, after, hidden, [0, hidden]);
-        of_n.multiply(MatrixMut::new(handed, samples, hidden, hidden), ds, true);
     }
 }
 
