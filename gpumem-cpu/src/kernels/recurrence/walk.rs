@@ -31,7 +31,7 @@ pub(super) fn walk(
         bias: parameters.bias.as_ref().map(Source::get),
         projection: parameters.projection.as_ref().map(Source::get),
     };
-    Part { sizes: *sizes, source, kept, y, sums, states, units }.walk(&weights, sizes.parts());
+    Samples { sizes: *sizes, source, kept, y, sums, states, units }.walk(&weights, sizes.parts());
 }
 
 /// The direction, and what all samples read.
@@ -43,7 +43,7 @@ struct Weights<'a> {
 }
 
 /// The tensors of some samples.
-struct Part<'a> {
+struct Samples<'a> {
     /// The sizes, with the number of these samples.
     sizes: Sizes,
     source: Option<&'a [f32]>,
@@ -57,10 +57,10 @@ struct Part<'a> {
     units: &'a mut [f32],
 }
 
-impl<'a> Part<'a> {
+impl<'a> Samples<'a> {
     /// Divides the samples into the first `samples` and the others.
-    fn split(self, samples: usize) -> [Part<'a>; 2] {
-        let Part { sizes, source, kept, y, sums, states, units } = self;
+    fn split(self, samples: usize) -> [Samples<'a>; 2] {
+        let Samples { sizes, source, kept, y, sums, states, units } = self;
         let Sizes { steps, width, hidden, features, .. } = sizes;
         let [first, second] = sizes.split(samples);
         let (of_first, of_second) = source.map(|all| all.split_at(samples * steps * width)).unzip();
@@ -70,7 +70,7 @@ impl<'a> Part<'a> {
         let (states_first, states_second) = states.split_at_mut(samples * hidden);
         let (units_first, units_second) = units.split_at_mut(samples * hidden);
         [
-            Part {
+            Samples {
                 sizes: first,
                 source: of_first,
                 kept: kept_first,
@@ -79,7 +79,7 @@ impl<'a> Part<'a> {
                 states: states_first,
                 units: units_first,
             },
-            Part {
+            Samples {
                 sizes: second,
                 source: of_second,
                 kept: kept_second,

@@ -78,12 +78,12 @@ pub(super) fn walk_back<'r>(
     let weights = Weights::new(sizes, way, parameters, packed);
     handed.fill(0.0);
     direct.fill(0.0);
-    Part { sizes: *sizes, dy, y, gates, rows, projected, handed, direct, sums }.walk(&weights, sizes.parts());
+    SamplesBack { sizes: *sizes, dy, y, gates, rows, projected, handed, direct, sums }.walk(&weights, sizes.parts());
     [rows, projected]
 }
 
 /// The tensors of some samples.
-struct Part<'a> {
+struct SamplesBack<'a> {
     /// The sizes, with the number of these samples.
     sizes: Sizes,
     dy: Option<&'a [f32]>,
@@ -96,10 +96,10 @@ struct Part<'a> {
     sums: &'a mut [f32],
 }
 
-impl<'a> Part<'a> {
+impl<'a> SamplesBack<'a> {
     /// Divides the samples into the first `samples` and the others.
-    fn split(self, samples: usize) -> [Part<'a>; 2] {
-        let Part { sizes, dy, y, gates, rows, projected, handed, direct, sums } = self;
+    fn split(self, samples: usize) -> [SamplesBack<'a>; 2] {
+        let SamplesBack { sizes, dy, y, gates, rows, projected, handed, direct, sums } = self;
         let Sizes { steps, width, hidden, features, .. } = sizes;
         let [first, second] = sizes.split(samples);
         let (dy_first, dy_second) = dy.map(|all| all.split_at(samples * steps * features)).unzip();
@@ -114,7 +114,7 @@ impl<'a> Part<'a> {
         let (direct_first, direct_second) = direct.split_at_mut(samples * hidden);
         let (sums_first, sums_second) = sums.split_at_mut(samples * hidden);
         [
-            Part {
+            SamplesBack {
                 sizes: first,
                 dy: dy_first,
                 y: y_first,
@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
                 direct: direct_first,
                 sums: sums_first,
             },
-            Part {
+            SamplesBack {
                 sizes: second,
                 dy: dy_second,
                 y: y_second,
