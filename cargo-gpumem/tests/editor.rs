@@ -15,6 +15,8 @@ struct Editor {
     file: String,
     text: String,
     asked: u64,
+    /// All diagnostics of the file that the server has published so far. It may publish them while it still loads the crate.
+    published: Vec<Value>,
 }
 
 /// The longest that the server may take to load the crate and its dependencies.
@@ -51,7 +53,7 @@ impl Editor {
         });
         let path = root.join("src/main.rs");
         let (text, file) = (std::fs::read_to_string(&path).unwrap(), format!("file://{}", path.display()));
-        let mut editor = Editor { server, input, messages, file, text, asked: 0 };
+        let mut editor = Editor { server, input, messages, file, text, asked: 0, published: Vec::new() };
         let mut options = json!({ "cachePriming": { "enable": false }, "procMacro": { "enable": true } });
         options.as_object_mut().unwrap().extend(check.as_object().unwrap().clone());
         editor.ask(
@@ -91,6 +93,9 @@ impl Editor {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let message = self.messages.recv_timeout(left).expect("an answer of the language server");
+            if message["method"] == "textDocument/publishDiagnostics" && message["params"]["uri"] == self.file {
+                self.published.extend(message["params"]["diagnostics"].as_array().into_iter().flatten().cloned());
+            }
             if message.get("method").is_none() || message.get("id").is_none() {
                 return message;
             }
@@ -149,13 +154,10 @@ impl Editor {
     fn diagnostic(&mut self, code: &str) -> Value {
         let until = Instant::now() + LOADING;
         loop {
-            let message = self.next(until);
-            let is_of_file =
-                message["method"] == "textDocument/publishDiagnostics" && message["params"]["uri"] == self.file;
-            let mut all = message["params"]["diagnostics"].as_array().into_iter().flatten().filter(|_| is_of_file);
-            if let Some(found) = all.find(|it| it["source"] == "gpumem" && it["code"] == code) {
+            if let Some(found) = self.published.iter().find(|it| it["source"] == "gpumem" && it["code"] == code) {
                 return found.clone();
             }
+            self.next(until);
         }
     }
 
