@@ -139,7 +139,7 @@ pub(super) const fn pack(
 
         let mut ceiling = u64::MAX;
         // Tensors that live at the same time: those that live on into the first moment, and those that begin during the live range. Gaps are
-        // searched above the stack, so that tensors that end below it are left out.
+        // searched above the stack, so that tensors in lists of moments that end below it are left out.
         let mut found = 0;
         let mut looks = 0;
         let mut link = lives[span.first as usize];
