@@ -367,7 +367,7 @@ fn short_memory_is_refused_with_who_holds_the_rest() {
     assert_eq!(
         machine.prints("load"),
         "CUDA: 3.04 GiB are needed, 112.0 MiB of them beside the arena, by the rule for cards, but only 3.00 GiB are free: \
-         python3 (process 4711) holds 7.00 GiB, this process holds 400.0 MiB; free some, or train with a smaller batch"
+         python3 (process 5000001) holds 7.00 GiB, this process holds 400.0 MiB; free some, or train with a smaller batch"
     );
     let machine = machine.with("FAKE_LIMIT", 0);
     assert_eq!(
@@ -384,9 +384,9 @@ fn short_memory_is_refused_with_who_holds_the_rest() {
     assert_eq!(machine.prints("card 0"), format!("Stand-in Some({})", 1330 * MIB));
     machine.says("load", &["182.0 MiB of them beside the arena, by the rule for cards"]);
     let machine = machine.with("FAKE_PROCESSES", 100).with("FAKE_NEIGHBOUR", 0);
-    machine.says("load", &["process 4713 holds 7.00 GiB, ", "96 others hold 6"]);
+    machine.says("load", &["process 5000003 holds 7.00 GiB, ", "96 others hold 6"]);
     let machine = machine.with("FAKE_RETAIN", 2).with("FAKE_PROCESSES", 2);
-    machine.says("card 0", &["200.0 MiB could not be allocated: python3 (process 4711) holds 7.00 GiB"]);
+    machine.says("card 0", &["200.0 MiB could not be allocated: python3 (process 5000001) holds 7.00 GiB"]);
     let machine = machine.with("FAKE_NVML", 9);
     assert_eq!(
         machine.prints("card 0"),

@@ -165,6 +165,8 @@ ABSENT(ncclReduceScatter)
 #ifdef MANAGEMENT
 struct memory { unsigned long long total, free, used; };
 struct process { unsigned id; unsigned long long bytes; unsigned instances[2]; };
+/* Above Linux's largest process ID, 4194304: the tests' own process never has the ID of another. */
+#define PYTHON 5000001u
 #include <stdio.h>
 #include <unistd.h>
 int nvmlInit_v2(void) { return (int)number("FAKE_NVML", 0); }
@@ -195,7 +197,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, struc
     for (unsigned index = 0; index < total; index++) {
         /* Without a context this process holds nothing, and is not listed. */
         int own = index == 0 && number("FAKE_CONTEXT", 0);
-        list[index].id = own ? (unsigned)getpid() : 4710 + (index ? index : 1);
+        list[index].id = own ? (unsigned)getpid() : PYTHON - 1 + (index ? index : 1);
         list[index].bytes = (own ? (unsigned long long)number("FAKE_CONTEXT", 0) : 7168) * MIB;
     }
     return 0;
@@ -203,7 +205,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, struc
 int nvmlDeviceGetGraphicsRunningProcesses_v2(void *handle, unsigned *count, struct process *list) {
     (void)handle;
     *count = 1;
-    list[0].id = 4711;
+    list[0].id = PYTHON;
     list[0].bytes = ~0ull;
     return 0;
 }
@@ -212,7 +214,7 @@ int nvmlSystemGetDriverVersion(char *text, unsigned length) {
     return 0;
 }
 int nvmlSystemGetProcessName(unsigned id, char *name, unsigned length) {
-    if (id != 4711) return 6;
+    if (id != PYTHON) return 6;
     snprintf(name, length, "/usr/bin/python3");
     return 0;
 }
