@@ -2,7 +2,7 @@
 
 use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
-use crate::operands::{Moves, Operands, Source, count};
+use crate::operands::{CopyRoom, Moves, Operands, Source, count};
 use crate::ranks::Group;
 use crate::staging::Staging;
 use gpumem_core::Precision;
@@ -54,6 +54,8 @@ pub(crate) struct Loaded {
     /// True if it has an exchange between ranks, so that all of them run it together.
     exchanges: bool,
     staging: Staging,
+    /// The bytes of the parameters of which kernels keep a copy.
+    copied: Vec<Range<usize>>,
     /// The number of optimizer states that every update has.
     moments: u64,
     /// The program's set of optimizer states.
@@ -108,12 +110,12 @@ fn index_checks(program: &Program, operation: &Operation, operands: &Operands<'_
 }
 
 impl Loaded {
-    /// Checks a program against its plan and binds its operations.
+    /// Checks a program against its plan and binds its operations. With `copies`, it keeps packed copies of parameters.
     pub(crate) fn new(
         placed: &Placed,
         arena: &Arc<Arena>,
         batch: u64,
-        (operations, peers): (&'static Operations, Option<&Group>),
+        (operations, peers, copies): (&'static Operations, Option<&Group>, bool),
     ) -> Result<Loaded, Error> {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
@@ -135,12 +137,14 @@ impl Loaded {
             first_part: peers.map_or(0, |(peers, _)| peers.rank()) as u32 * program.descent.micro_batches as u32,
             exchanges: program.operations.iter().any(|operation| operation.action.is_exchange()),
             staging,
+            copied: Vec::new(),
             moments: Optimizer::MOST_STATES as u64,
             states: program.moments,
         };
+        let copies = copies.then(CopyRoom::new);
         for (index, operation) in program.operations.iter().enumerate() {
             let operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
-            let mut operands = operands.with_peers(peers);
+            let mut operands = operands.with_peers(peers).with_copies(copies.as_ref());
             loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action.is_update() {
                 let parameter = operands.shape(Slot::Parameter)?;
@@ -172,6 +176,7 @@ impl Loaded {
         }
         // If several operations look up the same indices, the message names the smallest limit.
         loaded.checks.sort_by_key(|check| check.rule.limit);
+        loaded.copied = copies.map(CopyRoom::into_ranges).unwrap_or_default();
         Ok(loaded)
     }
 
@@ -188,6 +193,11 @@ impl Loaded {
     /// Returns an error for the first index that is too large.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.checks.iter().try_for_each(IndexCheck::run)
+    }
+
+    /// True if kernels keep copies of parameters among these bytes.
+    pub(crate) fn copies(&self, bytes: &Range<usize>) -> bool {
+        self.copied.iter().any(|range| range.start < bytes.end && bytes.start < range.end)
     }
 
     /// True if all ranks run it together.

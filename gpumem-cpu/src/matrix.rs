@@ -1,7 +1,7 @@
 //! Matrices over slices, and their products.
 //!
 //! The constructors check that each element is inside the slice, and splitting preserves that, so products are safe to call. Products run on
-//! one thread. [`product_parallel`] splits its output into blocks of fixed size.
+//! one thread. [`product_parallel`] divides its output among threads, so that its bits do not depend on their number.
 
 use crate::parallel::GRAIN;
 use gemm_common::Parallelism;
@@ -12,8 +12,41 @@ use interpreted::get_gemm_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+pub(crate) mod pack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod packed;
+pub(crate) mod panels;
+
+/// Products on other processors: the library's driver runs all of them, and allocates memory for packed factors.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod panels {
+    use super::{Matrix, Method, Out, library};
+
+    /// Returns the columns of the second factor that are packed together.
+    pub(super) fn height() -> usize {
+        1
+    }
+
+    /// Returns the method for a product.
+    pub(super) fn method(_: Matrix<'_>, _: Matrix<'_>, _: Out) -> Method {
+        Method::Library
+    }
+
+    /// Computes `out = scale * left * right`, or adds to it.
+    ///
+    /// # Safety
+    /// `out` has `left.rows` x `right.columns` elements inside one allocation, which nothing else reads or writes meanwhile.
+    pub(super) unsafe fn multiply(
+        _: Method,
+        out: Out,
+        left: Matrix<'_>,
+        right: Matrix<'_>,
+        scale: f32,
+        accumulate: bool,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { library(out, left, right, scale, accumulate) }
+    }
+}
 
 /// The product under Miri. Miri does not support the instructions by which the library selects its kernels. This product touches exactly the
 /// elements that the library touches.
@@ -155,6 +188,16 @@ impl<'a> Matrix<'a> {
         unsafe { std::slice::from_raw_parts(self.moved(row, 0), self.columns) }
     }
 
+    /// Returns the number of rows.
+    pub(crate) fn height(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of columns.
+    pub(crate) fn width(&self) -> usize {
+        self.columns
+    }
+
     /// Returns some of the columns.
     pub(crate) fn columns(self, range: Range<usize>) -> Matrix<'a> {
         assert!(range.start <= range.end && range.end <= self.columns);
@@ -230,22 +273,69 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
+/// A method of computing a product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
+enum Method {
+    /// The library's driver.
+    Library,
+    /// The library's dot products, of so many rows at a time.
+    Dots(usize),
+    /// The micro kernels.
+    Panels,
+}
+
+impl Method {
+    /// True if elements have the same bits however the output is divided.
+    fn is_divisible(self) -> bool {
+        self == Method::Panels
+    }
+}
+
 /// Computes `out = scale * a * b`, or `out += scale * a * b`.
 pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate: bool) {
-    assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "factors that do not fit");
-    // The kernels write columns. If rows are contiguous, they compute the transposed product.
-    let transposed = out.row_stride > 1;
-    let (left, right) = if transposed { (b.t(), a.t()) } else { (a, b) };
-    let (row_stride, column_stride) = if transposed { (1, out.row_stride) } else { (out.row_stride, 1) };
-    let out = Out { start: out.start, row_stride, column_stride };
-    // On other processors, the library's driver runs all products, and allocates memory for packed factors.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    let multiply = packed::multiply;
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let multiply = library;
-    // SAFETY: `new` and the splits checked that each element of the three matrices is inside its slice. `out` has exclusive use of its elements,
-    // so it overlaps neither factor.
-    unsafe { multiply(out, left, right, scale, accumulate) }
+    Product { a, b, scale, accumulate }.compute(None, out);
+}
+
+/// A product without its output.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    a: Matrix<'a>,
+    b: Matrix<'a>,
+    scale: f32,
+    accumulate: bool,
+}
+
+impl<'a> Product<'a> {
+    /// Returns the factors and the output of the transposed product if rows of the output are contiguous, since the kernels write columns.
+    fn turned(self, out: &MatrixMut<'_>) -> (Matrix<'a>, Matrix<'a>, Out) {
+        let Product { a, b, .. } = self;
+        assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "factors that do not fit");
+        if out.row_stride > 1 {
+            return (b.t(), a.t(), Out { start: out.start, row_stride: 1, column_stride: out.row_stride });
+        }
+        (a, b, Out { start: out.start, row_stride: out.row_stride, column_stride: 1 })
+    }
+
+    /// Returns the method for the product.
+    fn method(self, out: &MatrixMut<'_>) -> Method {
+        let (left, right, out) = self.turned(out);
+        panels::method(left, right, out)
+    }
+
+    /// Computes the product, by the method of a larger one if it is a part of one.
+    fn compute(self, method: Option<Method>, out: MatrixMut<'_>) {
+        let (left, right, out) = self.turned(&out);
+        let method = method.unwrap_or_else(|| panels::method(left, right, out));
+        // SAFETY: `new` and the splits checked that each element of the three matrices is inside its slice. `out` has exclusive use of its
+        // elements, so it overlaps neither factor.
+        unsafe { panels::multiply(method, out, left, right, self.scale, self.accumulate) }
+    }
+
+    /// Returns the part that computes some rows and columns of the output.
+    fn part(self, rows: Range<usize>, columns: Range<usize>) -> Product<'a> {
+        Product { a: self.a.rows(rows), b: self.b.columns(columns), ..self }
+    }
 }
 
 /// The output of a product.
@@ -322,29 +412,77 @@ pub(crate) fn transpose(mut out: MatrixMut<'_>, from: Matrix<'_>) {
     }
 }
 
-/// Rows and columns of the largest block that one task of [`product_parallel`] computes.
-const BLOCK: [usize; 2] = [256, 256];
-
-/// The most multiplications of a product that is not split.
+/// The most multiplications of a product that is not divided.
 const SMALL: usize = 1 << 18;
+
+/// Rows and columns of the blocks into which an output is divided if its bits depend on the division.
+const BLOCK: usize = 256;
+
+/// The fewest rows of a part whose product packs the second factor.
+const FEWEST_ROWS: usize = 96;
 
 /// Computes `out (+)= a * b` on all threads.
 pub(crate) fn product_parallel(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+    let whole = Product { a, b, scale: 1.0, accumulate };
     let work = out.rows.saturating_mul(out.columns).saturating_mul(a.columns);
-    let (tall, wide) = (out.rows > BLOCK[0], out.columns > BLOCK[1]);
-    if work <= SMALL || !(tall || wide) {
-        return product(out, a, b, 1.0, accumulate);
+    if work <= SMALL {
+        return whole.compute(None, out);
     }
-    if tall && out.rows >= out.columns {
-        let at = out.rows.div_ceil(BLOCK[0]) / 2 * BLOCK[0];
-        let (top, bottom) = (a.rows(0..at), a.rows(at..a.rows));
-        let (left, right) = out.split_rows(at);
-        rayon::join(|| product_parallel(left, top, b, accumulate), || product_parallel(right, bottom, b, accumulate));
+    let method = whole.method(&out);
+    let (method, parts) = if method.is_divisible() {
+        (Some(method), Parts { most: tasks(work, SMALL), rows: FEWEST_ROWS, columns: panels::height() })
     } else {
-        let at = out.columns.div_ceil(BLOCK[1]) / 2 * BLOCK[1];
-        let (first, rest) = (b.columns(0..at), b.columns(at..b.columns));
-        let (left, right) = out.split_columns(at);
-        rayon::join(|| product_parallel(left, a, first, accumulate), || product_parallel(right, a, rest, accumulate));
+        (None, Parts { most: usize::MAX, rows: BLOCK, columns: BLOCK })
+    };
+    divide(out, parts, [0, 0], &|[row, column], out| {
+        whole.part(row..row + out.rows, column..column + out.columns).compute(method, out);
+    });
+}
+
+/// True if [`product_parallel`] packs `b` as a [packed matrix](crate::packed) is, so that a product with a packed copy has the same bits.
+pub(crate) fn is_packed(out: &MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>) -> bool {
+    // Otherwise the kernels pack `a`.
+    out.row_stride > 1 && Product { a, b, scale: 1.0, accumulate: false }.method(out).is_divisible()
+}
+
+/// Returns the number of tasks for all threads, each with at least `least` multiplications of `work`.
+pub(crate) fn tasks(work: usize, least: usize) -> usize {
+    match rayon::current_num_threads() {
+        1 => 1,
+        threads => (4 * threads).min(work / least),
+    }
+}
+
+/// The parts of an output.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    /// The most parts.
+    pub(crate) most: usize,
+    /// The fewest rows of a part.
+    pub(crate) rows: usize,
+    /// The columns of a part are a multiple of this number.
+    pub(crate) columns: usize,
+}
+
+/// Calls `f` with the first row and column of each part, and with the part, on all threads.
+pub(crate) fn divide<F>(out: MatrixMut<'_>, parts: Parts, [row, column]: [usize; 2], f: &F)
+where
+    F: Fn([usize; 2], MatrixMut<'_>) + Sync,
+{
+    let (rows, columns) = (out.rows / parts.rows.max(1), out.columns / parts.columns.max(1));
+    let half = |most| Parts { most, ..parts };
+    let [before, after] = [half(parts.most / 2), half(parts.most - parts.most / 2)];
+    if parts.most > 1 && columns > 1 {
+        // Parts with other columns do not pack the same elements.
+        let at = columns / 2 * parts.columns;
+        let (first, rest) = out.split_columns(at);
+        rayon::join(|| divide(first, before, [row, column], f), || divide(rest, after, [row, column + at], f));
+    } else if parts.most > 1 && rows > 1 {
+        let at = rows / 2 * parts.rows;
+        let (first, rest) = out.split_rows(at);
+        rayon::join(|| divide(first, before, [row, column], f), || divide(rest, after, [row + at, column], f));
+    } else {
+        f([row, column], out);
     }
 }
 
@@ -353,7 +491,7 @@ mod tests {
     use super::*;
 
     /// Rows, columns and terms: vectors, few terms, dot products, packed factors with whole and part panels, several blocks of terms.
-    const SIZES: [[usize; 3]; 12] = [
+    const SIZES: [[usize; 3]; 14] = [
         [1, 9, 40],
         [9, 1, 40],
         [5, 7, 2],
@@ -366,6 +504,8 @@ mod tests {
         [33, 131, 70],
         [200, 150, 17],
         [97, 101, 1200],
+        [70, 450, 500],
+        [250, 200, 800],
     ];
 
     fn numbers(count: usize, factor: usize) -> Vec<f32> {
@@ -393,6 +533,31 @@ mod tests {
                     let expected = 2.0 * terms.sum::<f64>() + if add { 0.5 } else { 0.0 };
                     let error = (f64::from(*found) - expected).abs();
                     assert!(error <= 1e-6 * depth as f64, "{rows}, {columns}, {depth}, {which}, {add}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn any_number_of_threads_computes_the_same_bits() {
+        // Products by micro kernels, by dot products, and of a matrix with a vector.
+        for [rows, columns, depth] in [[500, 450, 700], [200, 64, 300], [40, 900, 2000], [1, 5000, 300]] {
+            let (a, b) = (numbers(rows * depth, 607), numbers(depth * columns, 1013));
+            let of_a = [Matrix::new(&a, rows, depth, depth), Matrix::new(&a, depth, rows, rows).t()];
+            let of_b = [Matrix::new(&b, depth, columns, columns), Matrix::new(&b, columns, depth, depth).t()];
+            for (a, b) in of_a.into_iter().flat_map(|a| of_b.map(|b| (a, b))) {
+                let compute = |threads| {
+                    let mut out = vec![0.0; rows * columns];
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+                    pool.install(|| product_parallel(MatrixMut::new(&mut out, rows, columns, columns), a, b, false));
+                    out
+                };
+                let expected = compute(1);
+                for threads in [2, 3, 5] {
+                    let found = compute(threads);
+                    let is_equal = expected.iter().zip(&found).all(|(one, other)| one.to_bits() == other.to_bits());
+                    assert!(is_equal, "{rows}, {columns}, {depth} on {threads} threads");
                 }
             }
         }

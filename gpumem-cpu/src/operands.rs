@@ -4,8 +4,10 @@
 //! are a [`Source`], and distinct tensors occupy disjoint bytes. If an operation works in place, one [`Target`] represents both input and
 //! output. [`Pair`] lets one kernel serve both cases.
 
+mod copies;
 mod shards;
 
+pub(crate) use copies::CopyRoom;
 pub(crate) use shards::Rows;
 
 use crate::DEVICE;
@@ -179,6 +181,8 @@ pub(crate) struct Operands<'a> {
     operations: &'static Operations,
     /// The other ranks. `None` if there are none.
     peers: Option<&'a Group>,
+    /// The memory for packed copies of parameters. `None` if the program keeps none.
+    copies: Option<&'a CopyRoom>,
 }
 
 /// The copies before and after an operation, and the end of the staging memory in use.
@@ -244,6 +248,7 @@ impl<'a> Operands<'a> {
             staged,
             operations,
             peers: None,
+            copies: None,
         })
     }
 

@@ -65,8 +65,10 @@ impl Session {
         }
         let host = job.trainings().map(Placed::host).max().unwrap_or(0);
         let arena = Arc::new(Arena::with_host(job.arena, host)?);
-        let others = (job.operations, group.as_ref());
-        let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, others);
+        let load_with = |placed: &Placed, batch: u64, copies: bool| {
+            Loaded::new(placed, &arena, batch, (job.operations, group.as_ref(), copies))
+        };
+        let load = |placed: &Placed, batch: u64| load_with(placed, batch, false);
         let step =
             |train: &Placed, evaluation: Option<&Placed>, batch: u64, optimizer: Optimizer| -> Result<_, Error> {
                 let result = train.program.results.first().and_then(|&result| train.offsets.get(result as usize));
@@ -79,15 +81,17 @@ impl Session {
             step(train, Some(evaluation), *batch, *optimizer)
         });
         let steps = first.into_iter().chain(others_loaded).collect::<Result<Vec<TrainingPrograms>, Error>>()?;
-        let infer = load(&job.infer, job.batch)?;
-        let served = job.served.as_ref().map(|Served { placed, batch }| load(placed, *batch)).transpose()?;
+        // Evaluation mostly follows a training step, so that copies of parameters would be old.
+        let infer = load_with(&job.infer, job.batch, true)?;
+        let served = job.served.as_ref().map(|Served { placed, batch }| load_with(placed, *batch, true)).transpose()?;
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
         let programs = programs.chain(job.others.iter().flat_map(|other| [&other.train, &other.evaluation]));
         let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
         let shards = Shards::new(job.trainings(), job.precision)?;
         let turned = Turned::new(programs, job.precision)?;
         let peers = group.as_ref().filter(|_| job.train.is_some()).map(|(peers, _)| peers.clone());
-        let machine = Machine { arena, pool, poison, peers, scratch: Vec::new(), planes: Vec::new() };
+        let (scratch, planes) = (Vec::new(), Vec::new());
+        let machine = Machine { arena, pool, poison, peers, version: 0, scratch, planes };
         Ok(Session { name: job.name, machine, turned, group, shards, steps, at: 0, infer, served })
     }
 
@@ -106,6 +110,7 @@ impl Session {
             return Err(unsupported(name, what));
         }
         crate::notice::training();
+        machine.version += 1;
         if train.is_split() {
             train.begin(&machine.arena, *parts as u32)?;
         }
@@ -126,6 +131,7 @@ impl Session {
             return Err(whole);
         };
         step.parts = 0;
+        machine.version += 1;
         step.train.begin(&machine.arena, part as u32)?;
         machine.run(&mut step.train, &step.optimizer, (true, true), inspected)?;
         step.parts = part + 1;
@@ -134,6 +140,15 @@ impl Session {
 
     fn unsupported(&self, what: &str) -> Error {
         unsupported(self.name, what)
+    }
+
+    /// Counts a new version of the parameters if kernels keep a copy of one that has some of these bytes.
+    fn change(&mut self, offset: u64, length: usize) {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = start..start.saturating_add(length);
+        if self.infer.copies(&bytes) || self.served.as_ref().is_some_and(|served| served.copies(&bytes)) {
+            self.machine.version += 1;
+        }
     }
 
     /// Keeps this rank's shard of a whole tensor.
@@ -204,6 +219,8 @@ struct Machine {
     poison: bool,
     /// The ranks that share the training steps.
     peers: Option<Arc<dyn Peers>>,
+    /// See [`Frame::version`].
+    version: u64,
     scratch: Vec<f32>,
     planes: Vec<f32>,
 }
@@ -223,8 +240,8 @@ impl Machine {
             peers.agree(checked.is_err())?;
         }
         checked?;
-        let Machine { arena, pool, poison, peers, scratch, planes } = self;
-        let frame = Frame { optimizer, scratch, planes };
+        let Machine { arena, pool, poison, peers, version, scratch, planes } = self;
+        let frame = Frame { optimizer, version: *version, scratch, planes };
         match pool {
             Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison), inspected)),
             None => program.run(arena, frame, (repeated, *poison), inspected),
@@ -235,6 +252,7 @@ impl Machine {
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.change(offset, bytes.len());
         if let Some(shard) = self.shards.find(offset, bytes.len())? {
             return self.write_shard(offset, bytes, shard);
         }
@@ -244,6 +262,7 @@ impl Runner for Session {
     }
 
     fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
+        self.change(offset, length);
         // Inputs and targets have the same bytes as on the host.
         // SAFETY: as in `write`.
         unsafe { self.machine.arena.write_with(offset, length as u64, put) }

@@ -8,7 +8,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::functions::Function;
 use gpumem_core::program::loss::LossOptions;
 use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Rectifier, Sum, Window};
-use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord};
+use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord, TensorId};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
@@ -129,6 +129,55 @@ fn updates(optimizer: Optimizer, steps: usize) -> Vec<f32> {
         first.push(weights[0]);
     }
     first
+}
+
+#[test]
+fn packed_copies_of_weights_follow_the_weights() {
+    // So many rows that the product packs the weight.
+    const BATCH: u64 = 200;
+    let mut b = Builder::new(true, 1);
+    let w = b.tensor(Class::Parameter, Role::Weight, &[6], false);
+    let g = b.tensor(Class::Gradient, Role::Weight, &[6], false);
+    let state = b.tensor(Class::State, Role::State, &[StateWord::COUNT as u64], false);
+    let reads = [(Slot::Parameter, w), (Slot::ParameterGradient, g), (Slot::State, state)];
+    b.operation(Action::Update, &reads, &[(Slot::Parameter, w)], false);
+    b.operation(Action::Advance, &[(Slot::State, state)], &[(Slot::State, state)], false);
+    let mut job = b.job();
+    job.optimizer = Optimizer::Sgd(Sgd { lr: 0.5, ..Sgd::DEFAULT });
+    let offsets = job.train.as_ref().unwrap().offsets.clone();
+    // The forward pass has its own tensors after those of the step, and the same parameter.
+    let (forward_pass, [x, weight, y]) = linear_of(BATCH);
+    let forward_pass = forward_pass.job();
+    job.infer = forward_pass.infer;
+    job.infer.offsets.iter_mut().for_each(|offset| *offset += job.arena);
+    job.infer.offsets[weight as usize] = offsets[w as usize];
+    let [x, y] = [x, y].map(|tensor| job.infer.offsets[tensor as usize]);
+    job.arena += forward_pass.arena;
+    job.batch = BATCH;
+
+    let mut session = load(job);
+    let inputs = common::numbers(BATCH as usize * 3, 5, 1.0);
+    let check = |session: &mut Session, weights: [f32; 6]| {
+        write(session, x, &inputs);
+        session.infer().unwrap();
+        let product = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+        let rows = inputs.chunks_exact(3);
+        let expected: Vec<f64> = rows.flat_map(|x| weights.chunks_exact(3).map(move |w| product(x, w))).collect();
+        assert_close(&read(session, y, expected.len()), &expected, 1e-6);
+    };
+    for mut weights in [[1.0, -2.0, 0.5, 3.0, 0.25, -1.0], [0.5, 1.0, -1.5, 2.0, 4.0, 0.125]] {
+        write(&mut session, offsets[w as usize], &weights);
+        check(&mut session, weights);
+        // The second pass has the copy of the first.
+        check(&mut session, weights);
+        // One element of the parameter.
+        weights[1] = 7.0;
+        write(&mut session, offsets[w as usize] + 4, &[7.0]);
+        check(&mut session, weights);
+        write(&mut session, offsets[g as usize], &[1.0; 6]);
+        session.train().unwrap();
+        check(&mut session, weights.map(|w| w - 0.5));
+    }
 }
 
 #[test]
@@ -323,9 +372,9 @@ fn bad_indices_are_refused_before_anything_runs() {
     assert_eq!(net.get(gradient), before);
 }
 
-/// One linear layer for inference, as a job to damage.
-fn linear() -> Job {
-    let mut b = Builder::new(false, 2);
+/// One linear layer for inference: its input, its weight and its output.
+fn linear_of(batch: u64) -> (Builder, [TensorId; 3]) {
+    let mut b = Builder::new(false, batch);
     let x = b.tensor(Class::Input, Role::Activation, &[3], true);
     let w = b.tensor(Class::Parameter, Role::Weight, &[2, 3], false);
     let y = b.tensor(Class::Transient, Role::Activation, &[2], true);
@@ -334,7 +383,12 @@ fn linear() -> Job {
     let reads = [(Slot::Input(0), x), (Slot::Input(1), w)];
     b.operation(forward(product), &reads, &[(Slot::Output, y)], false);
     b.program.results = vec![y];
-    b.job()
+    (b, [x, w, y])
+}
+
+/// One linear layer for inference, as a job to damage.
+fn linear() -> Job {
+    linear_of(2).0.job()
 }
 
 #[test]

@@ -23,6 +23,8 @@ use gpumem_core::train::optim::Optimizer;
 pub(crate) struct Frame<'a> {
     /// The optimizer of this step.
     pub(crate) optimizer: &'a Optimizer,
+    /// The version of the parameters. It differs from that of the last run if one of them may have changed.
+    pub(crate) version: u64,
     /// A scratch buffer for one operation. It only grows.
     pub(crate) scratch: &'a mut Vec<f32>,
     /// A second scratch buffer, for operations that call others which use the first.

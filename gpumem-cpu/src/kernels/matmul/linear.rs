@@ -4,12 +4,16 @@
 //! Backward: `dx = dy w`, `dw = dy^T x`, `dbias[o] = sum over r of dy[r, o]`.
 
 use crate::kernels::{Bound, kernel};
-use crate::matrix::{Matrix, MatrixMut, product_parallel};
+use crate::matrix::{Matrix, MatrixMut, is_packed, product_parallel};
 use crate::operands::{Gradient, Operands, count};
+use crate::packed::Packed;
 use crate::parallel;
 use crate::simd::wide;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Product;
+
+/// The most rows for which inference keeps a packed copy of the weight. For more, packing it takes no time beside the product.
+const MOST_ROWS: usize = 4096;
 
 #[derive(Clone, Copy)]
 pub(in crate::kernels) struct Sizes {
@@ -50,11 +54,18 @@ pub(in crate::kernels) fn forward(op: &Product, operands: &mut Operands<'_>) -> 
     let weight = operands.source(Slot::Input(1), weight)?;
     let bias = operands.source_if(op.bias, Slot::Input(2), sizes.outputs)?;
     let mut output = operands.target(Slot::Output, output)?;
-    kernel(move |_| {
+    let length = Packed::room(sizes.inputs, sizes.outputs);
+    let mut copy = if sizes.rows <= MOST_ROWS { operands.packed_copy(Slot::Input(1), length) } else { None };
+    kernel(move |frame| {
         let Sizes { rows, inputs, outputs, .. } = sizes;
         let x = Matrix::new(input.get(), rows, inputs, inputs);
         let y = output.get();
-        product_parallel(MatrixMut::new(y, rows, outputs, outputs), x, sizes.weight(weight.get()).t(), false);
+        let (out, weight) = (MatrixMut::new(y, rows, outputs, outputs), sizes.weight(weight.get()).t());
+        match &mut copy {
+            // The copy changes no bit.
+            Some(copy) if is_packed(&out, x, weight) => copy.get(frame.version, weight).multiply(out, x, false),
+            _ => product_parallel(out, x, weight, false),
+        }
         if let Some(bias) = &bias {
             add_bias(y, bias.get());
         }

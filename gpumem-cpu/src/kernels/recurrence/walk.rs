@@ -3,7 +3,7 @@
 use super::cells::{self, Addends};
 use super::{Arriving, Direction, Parameters, Sizes};
 use crate::kernels::Frame;
-use crate::matrix::MatrixMut;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::operands::Source;
 use crate::packed::Packed;
 use crate::parallel::{self, grown};
@@ -19,15 +19,15 @@ pub(super) fn walk(
 ) {
     let Sizes { samples, steps, hidden, outputs, width, .. } = *sizes;
     // The first step has no product.
-    let packed = if steps > 1 { Packed::room(outputs, width) } else { 0 };
-    let scratch = grown(frame.scratch, samples * (width + 2 * hidden) + packed);
+    let packed = if steps > 1 { width } else { 0 };
+    let scratch = grown(frame.scratch, samples * (width + 2 * hidden) + Packed::room(outputs, packed));
     let (sums, rest) = scratch.split_at_mut(samples * width);
     let (states, rest) = rest.split_at_mut(samples * hidden);
     let (units, room) = rest.split_at_mut(samples * hidden);
     states.fill(0.0);
     let weights = Weights {
         way,
-        shared: Packed::columns(parameters.weight.get(), outputs, width, room),
+        shared: Packed::new(Matrix::new(parameters.weight.get(), packed, outputs, outputs).t(), room),
         bias: parameters.bias.as_ref().map(Source::get),
         projection: parameters.projection.as_ref().map(Source::get),
     };

@@ -2,7 +2,7 @@
 
 use super::cells::{self, Handed};
 use super::{Direction, Parameters, Sizes};
-use crate::matrix::MatrixMut;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::operands::Source;
 use crate::packed::Packed;
 use gpumem_core::program::ops::Cell;
@@ -52,11 +52,11 @@ impl<'a> Weights<'a> {
         let [first, second, third] = sizes.packed();
         let (shared, of_n) = parameters.weight.get().split_at(sizes.shared() * sizes.outputs);
         let (room, rest) = room.split_at_mut(first);
-        let shared = Packed::rows(shared, sizes.shared(), sizes.outputs, room);
+        let shared = Packed::new(Matrix::new(shared, sizes.shared(), sizes.outputs, sizes.outputs), room);
         let of_n = (sizes.cell == Cell::Gru).then(|| {
             let (back, forth) = rest.split_at_mut(second);
-            let hidden = sizes.hidden;
-            [Packed::rows(of_n, hidden, hidden, back), Packed::columns(of_n, hidden, hidden, &mut forth[..third])]
+            let of_n = Matrix::new(of_n, sizes.hidden, sizes.hidden, sizes.hidden);
+            [Packed::new(of_n, back), Packed::new(of_n.t(), &mut forth[..third])]
         });
         let bias = parameters.bias.as_ref().map(|bias| &bias.get()[sizes.width - sizes.hidden..]);
         Weights { way, shared, of_n, bias, projection: parameters.projection.as_ref().map(Source::get) }

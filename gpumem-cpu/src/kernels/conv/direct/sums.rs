@@ -2,7 +2,7 @@
 
 use super::{Direct, LANES, TERMS};
 use crate::matrix::{Matrix, MatrixMut};
-use crate::packed::{self, Packed};
+use crate::packed::{self, Panel};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
@@ -72,9 +72,9 @@ impl Sum<'_, '_> {
                     self.copy_vectors(simd, rest, terms.clone(), (v, &mut *panel));
                 }
                 let columns = at..positions.min(at + width);
-                let panel = Packed::panel(panel, terms.len(), columns.len());
+                let panel = Panel::new(panel, terms.len());
                 let add = add || terms.start > 0;
-                panel.multiply_with(simd, self.out.columns(columns), weight.columns(terms.clone()), add);
+                panel.product(self.out.columns(columns), weight.columns(terms.clone()), add).with_simd(simd);
             }
         }
     }
