@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `arena` | owns the one allocation and gives the only access to its bytes |
 //! | `operands` | checks an operation's tensors once and returns slices that cannot overlap |
-//! | `matrix`, `parallel` | compute products with the kernels of `gemm-f32`, and reductions with `rayon`, both split at fixed points |
+//! | `matrix`, `parallel` | compute products with the kernels of `gemm-f32`, and reductions with `rayon`; bits do not depend on the threads |
 //! | `simd` | selects the widest vector instructions of the machine at run time |
 //! | `kernels` | implement one operation per file, forward and backward |
 //! | `load`, `session` | turn a program into a list of kernels, and run that list |
@@ -73,6 +73,7 @@
 //! allocates nothing, but for the queue of `rayon` (1.5 KiB for every 63 steps on one thread), and for operations that the user declared:
 //!
 //! * blocks of images with their padding (512 KiB a thread, or what 192 positions need), or unfolded ones, and packed blocks of products;
+//! * packed copies of the weights of `Linear` layers, which inference keeps from run to run until a weight changes (256 MiB at most for a program);
 //! * the turned weight of a convolution, for its gradient;
 //! * samples of small maps that form one product (4 MiB unfolded, plus the product's input and output);
 //! * partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight);

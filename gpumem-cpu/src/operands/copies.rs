@@ -18,6 +18,7 @@ pub(crate) struct CopyRoom {
 }
 
 impl CopyRoom {
+    /// Returns the memory of a program that is about to be bound.
     pub(crate) fn new() -> CopyRoom {
         CopyRoom { left: Cell::new(MOST), ranges: RefCell::new(Vec::new()) }
     }
@@ -29,13 +30,13 @@ impl CopyRoom {
 }
 
 impl<'a> Operands<'a> {
-    /// Takes the memory for packed copies.
+    /// Returns these tensors in a program that keeps copies of parameters.
     pub(crate) fn with_copies(self, copies: Option<&'a CopyRoom>) -> Operands<'a> {
         Operands { copies, ..self }
     }
 
-    /// Returns a copy for the matrix that is read as `slot`, in panels of `floats` floats. `None` if the program may change the matrix, or if
-    /// its copies would take too much memory.
+    /// Returns a place for a packed copy, of `floats` floats, of the matrix that is read as `slot`. `None` if the program may change the matrix,
+    /// if copies would take too much memory, or in a program that keeps none.
     pub(crate) fn packed_copy(&self, slot: Slot, floats: usize) -> Option<PackedCopy> {
         let (room, id) = (self.copies?, self.operation.read(slot)?);
         let tensor = self.program.tensor(id);
@@ -59,7 +60,7 @@ pub(crate) struct PackedCopy {
 }
 
 impl PackedCopy {
-    /// Returns the copy of a matrix, which is copied only if the parameters' version is another one than last time.
+    /// Returns the copy of a matrix. It packs the matrix if the parameters have changed since the last time.
     pub(crate) fn get(&mut self, version: u64, matrix: Matrix<'_>) -> Packed<'_> {
         let room = grown(&mut self.floats, Packed::room(matrix.height(), matrix.width()));
         if self.version == Some(version) {
