@@ -96,6 +96,11 @@ pub(crate) fn height() -> usize {
     kernels().height
 }
 
+/// Returns the numbers of a vector.
+pub(crate) fn lanes() -> usize {
+    kernels().lanes
+}
+
 /// Returns the method for a product.
 pub(super) fn method(left: Matrix<'_>, right: Matrix<'_>, out: Out) -> Method {
     let (rows, columns, depth) = (left.rows, right.columns, left.columns);
@@ -321,6 +326,49 @@ impl Tiles<'_> {
                     std::ptr::null(),
                 );
             }
+        }
+    }
+}
+
+/// Adds `right * panel` to `out`, with one packed panel of as many rows as `right` has columns, of which `columns` columns count. Rows of `out` have
+/// [`height`] floats, and are `stride` floats apart.
+///
+/// # Panics
+/// If a factor does not fit.
+pub(crate) fn add_panel(out: &mut [f32], stride: usize, right: Matrix<'_>, panel: &[f32], columns: usize) {
+    let Kernels { lanes, height, width, table } = *kernels();
+    let (rows, terms) = (right.rows, right.columns);
+    assert!(panel.len() == terms * height && (1..=height).contains(&columns), "a panel of another size");
+    assert!(rows > 0 && terms > 0 && (rows - 1) * stride + height <= out.len() && stride >= height, "a short output");
+    let tiles = rows.div_ceil(width);
+    for tile in 0..tiles {
+        let row = rows * tile / tiles;
+        let across = rows * (tile + 1) / tiles - row;
+        let kernel = table[(columns.div_ceil(lanes) - 1) * width + across - 1];
+        let start = out[row * stride..].as_mut_ptr();
+        // SAFETY: the panel has `height` floats for each term, and the rows of `out` have as many, as checked above. `Matrix` keeps its elements
+        // inside its slice. `out` is borrowed exclusively. `kernels` found the instructions on this machine.
+        unsafe {
+            kernel(
+                columns,
+                across,
+                terms,
+                start,
+                panel.as_ptr(),
+                right.moved(row, 0),
+                stride as isize,
+                1,
+                height as isize,
+                right.column_stride as isize,
+                right.row_stride as isize,
+                1.0,
+                1.0,
+                1,
+                false,
+                false,
+                false,
+                std::ptr::null(),
+            );
         }
     }
 }

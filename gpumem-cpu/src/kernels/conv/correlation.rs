@@ -28,8 +28,8 @@ const TASKS: usize = 16;
 const FEW: usize = 8;
 /// The most elements for which `gemm` computes dot products.
 const DOTS: usize = 256;
-/// The fewest position channels of a task that computes the gradient of a weight.
-const CHANNELS: usize = 32;
+/// The fewest position channels of a task that computes the gradient of a weight: those of a panel of the micro kernels with AVX-512.
+const CHANNELS: usize = 64;
 /// The fewest positions of a part of the batch whose gradient of the weight is computed by itself.
 const SUMMED: usize = 512;
 /// Floats of partial weight gradients.
@@ -487,7 +487,7 @@ mod tests {
     /// Groups, channels of a group's images and positions, image, kernel, stride, padding, dilation.
     type Case = ([usize; 3], [u64; 2], [u64; 2], [u64; 2], [u64; 2], [u64; 2]);
 
-    const CASES: [Case; 16] = [
+    const CASES: [Case; 18] = [
         ([1, 3, 13], [40, 37], [3, 3], [1, 1], [1, 1], [1, 1]),
         ([1, 5, 7], [19, 23], [3, 3], [1, 1], [0, 0], [1, 1]),
         ([1, 2, 9], [33, 18], [5, 5], [1, 1], [2, 2], [1, 1]),
@@ -504,6 +504,8 @@ mod tests {
         ([1, 70, 3], [12, 12], [3, 3], [1, 1], [1, 1], [1, 1]),
         ([1, 50, 61], [25, 3], [3, 3], [1, 1], [1, 1], [1, 1]),
         ([1, 3, 49], [23, 37], [3, 3], [2, 2], [1, 1], [1, 1]),
+        ([1, 7, 70], [40, 37], [3, 3], [2, 3], [1, 1], [2, 1]),
+        ([2, 4, 65], [20, 23], [2, 5], [1, 1], [1, 2], [1, 1]),
     ];
     const SAMPLES: usize = 3;
 

@@ -12,8 +12,11 @@
 //! Sums of more than 384 terms are split, as in matrix products.
 //!
 //! For many position channels, what a run of positions reads is first copied to a panel, as of a [packed matrix](crate::packed), without the gaps
-//! between rows. Each copied vector is read for all channels.
+//! between rows. Each copied vector is read for all channels. The gradient of the weight of many position channels is computed by the micro kernels of
+//! matrix products, where there are any.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod panels;
 mod sums;
 mod weights;
 
@@ -276,6 +279,10 @@ impl Direct {
     ) {
         let (tall, each) = (self.axes[0], self.frame_length());
         let channels = out.len() / self.depth();
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if panels::suits(self, channels) {
+            return panels::weigh(self, samples, of, out, add);
+        }
         // Whole vectors, of which the last one's rest is zeros.
         let length = (self.rows * self.pitch).next_multiple_of(LANES);
         let blocks = tall.positions.div_ceil(self.rows);
