@@ -74,7 +74,7 @@
 //!
 //! * blocks of images with their padding (512 KiB a thread, or what 192 positions need), or unfolded ones, and packed blocks of products;
 //! * packed copies of the weights of `Linear` layers, which inference keeps from run to run until a weight changes (256 MiB at most for a program);
-//! * the turned weight of a convolution, for its gradient;
+//! * the turned weight of a convolution, for its gradient, and what positions of up to 64 channels contribute to that of the weight;
 //! * samples of small maps that form one product (4 MiB unfolded, plus the product's input and output);
 //! * partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight);
 //! * a clipped gradient, and a slice and the weight of a convolution of volumes;

@@ -412,6 +412,14 @@ pub(crate) fn transpose(mut out: MatrixMut<'_>, from: Matrix<'_>) {
     }
 }
 
+/// The most terms that are summed before the sum is added to the others. What 16 columns read for them fits a first cache of 32 KiB.
+pub(crate) const TERMS: usize = 384;
+
+/// Returns the terms of each block of a sum of `depth` terms, which is not 0. The last block may have fewer.
+pub(crate) fn block_of_terms(depth: usize) -> usize {
+    depth.div_ceil(depth.div_ceil(TERMS))
+}
+
 /// The most multiplications of a product that is not divided.
 const SMALL: usize = 1 << 18;
 

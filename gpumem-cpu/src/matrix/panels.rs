@@ -11,7 +11,7 @@
 //! and columns nor on how they are divided among threads.
 
 use super::pack::pack;
-use super::{Matrix, MatrixMut, Method, Out, library};
+use super::{Matrix, MatrixMut, Method, Out, TERMS, block_of_terms, library};
 use gemm_common::microkernel::MicroKernelFn;
 use gemm_f32::microkernel;
 use std::cell::Cell;
@@ -81,9 +81,6 @@ const PANELS: usize = 1 << 17;
 
 /// Columns of the right factor that are multiplied with all panels at a time.
 const COLUMNS: usize = 192;
-
-/// The most terms that are summed before the sum is added to the others.
-const TERMS: usize = 384;
 
 /// A number of floats, 4 KiB, at whose multiples all elements share a set of the first cache.
 const CROWDED: usize = 1024;
@@ -167,7 +164,7 @@ unsafe fn multiply_panels(out: Out, left: Matrix<'_>, right: Matrix<'_>, scale: 
         };
     }
     let is_ready = is_read && whole == rows;
-    let length = terms(depth);
+    let length = block_of_terms(depth);
     let most = (PANELS / length / height * height).clamp(height, rows.next_multiple_of(height));
     let of_left = if is_ready { 0 } else { most * length };
     let of_right = room_of_right(rows, right);
@@ -208,22 +205,17 @@ pub(crate) fn multiply_packed(out: MatrixMut<'_>, a: Matrix<'_>, panels: &[f32],
     // The transposed product, whose columns are contiguous.
     let right = a.t();
     let out = Out { start: out.start, row_stride: 1, column_stride: out.row_stride };
-    let length = room_of_right(rows, right);
+    let (length, block) = (room_of_right(rows, right), block_of_terms(depth));
     with_packed(length, |room| {
         let room = &mut room[..length];
-        for term in (0..depth).step_by(terms(depth)) {
-            let right = right.rows(term..depth.min(term + terms(depth)));
+        for term in (0..depth).step_by(block) {
+            let right = right.rows(term..depth.min(term + block));
             let left = Left::Panels { floats: panels, stride: depth, first: term };
             let tiles = Tiles { out, left, rows, right, scale: 1.0, accumulate: accumulate || term > 0 };
             // SAFETY: `MatrixMut` has exclusive use of its elements, which are inside its slice, and the sizes fit.
             unsafe { tiles.multiply(room) };
         }
     });
-}
-
-/// Returns the terms of a block of so many.
-fn terms(depth: usize) -> usize {
-    depth.div_ceil(depth.div_ceil(TERMS))
 }
 
 /// Returns the floats of the memory for the right factor's panels, whole cache lines. 0 if it is read in place.
@@ -330,45 +322,21 @@ impl Tiles<'_> {
     }
 }
 
-/// Adds `right * panel` to `out`, with one packed panel of as many rows as `right` has columns, of which `columns` columns count. Rows of `out` have
-/// [`height`] floats, and are `stride` floats apart.
+/// Adds `right * panel` to `out`, with one packed panel whose first `columns` columns count. Rows of `out` have [`height`] floats, and are `stride`
+/// floats apart.
 ///
 /// # Panics
 /// If a factor does not fit.
 pub(crate) fn add_panel(out: &mut [f32], stride: usize, right: Matrix<'_>, panel: &[f32], columns: usize) {
-    let Kernels { lanes, height, width, table } = *kernels();
     let (rows, terms) = (right.rows, right.columns);
-    assert!(panel.len() == terms * height && (1..=height).contains(&columns), "a panel of another size");
-    assert!(rows > 0 && terms > 0 && (rows - 1) * stride + height <= out.len() && stride >= height, "a short output");
-    let tiles = rows.div_ceil(width);
-    for tile in 0..tiles {
-        let row = rows * tile / tiles;
-        let across = rows * (tile + 1) / tiles - row;
-        let kernel = table[(columns.div_ceil(lanes) - 1) * width + across - 1];
-        let start = out[row * stride..].as_mut_ptr();
-        // SAFETY: the panel has `height` floats for each term, and the rows of `out` have as many, as checked above. `Matrix` keeps its elements
-        // inside its slice. `out` is borrowed exclusively. `kernels` found the instructions on this machine.
-        unsafe {
-            kernel(
-                columns,
-                across,
-                terms,
-                start,
-                panel.as_ptr(),
-                right.moved(row, 0),
-                stride as isize,
-                1,
-                height as isize,
-                right.column_stride as isize,
-                right.row_stride as isize,
-                1.0,
-                1.0,
-                1,
-                false,
-                false,
-                false,
-                std::ptr::null(),
-            );
-        }
-    }
+    assert!(panel.len() == terms * height() && (1..=height()).contains(&columns), "a panel of another size");
+    assert!(
+        rows > 0 && terms > 0 && (rows - 1) * stride + height() <= out.len() && stride >= height(),
+        "a short output"
+    );
+    let out = Out { start: out.as_mut_ptr(), row_stride: 1, column_stride: stride };
+    let left = Left::Panels { floats: panel, stride: terms, first: 0 };
+    let tiles = Tiles { out, left, rows: columns, right: right.t(), scale: 1.0, accumulate: true };
+    // SAFETY: `out` is borrowed exclusively, and has `columns` floats in each row, as checked above.
+    unsafe { tiles.multiply(&mut []) };
 }

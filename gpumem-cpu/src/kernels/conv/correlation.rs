@@ -481,7 +481,7 @@ pub(in crate::kernels) fn channel_sums(map: &[f32], area: usize, out: &mut [f32]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::conv::direct::TERMS;
+    use crate::matrix::TERMS;
     use gpumem_core::program::ops;
 
     /// Groups, channels of a group's images and positions, image, kernel, stride, padding, dilation.

@@ -39,8 +39,6 @@ const SUMMED: usize = 512;
 const POSITIONS: usize = 192;
 /// The fewest tasks into which an operation is split, if its shape allows.
 const TASKS: usize = 16;
-/// The most terms that are summed before the sum is added to the others. What 16 positions read for them fits a first cache of 32 KiB.
-pub(in crate::kernels) const TERMS: usize = 384;
 /// The most terms, whose table of offsets takes 4 MiB.
 const DEPTH: usize = 1 << 20;
 /// The most numbers of a vector. So many floats are read after the last plane of a frame.

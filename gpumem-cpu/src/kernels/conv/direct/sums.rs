@@ -1,7 +1,7 @@
 //! The sums of position channels over what positions read of a frame.
 
-use super::{Direct, LANES, TERMS};
-use crate::matrix::{Matrix, MatrixMut};
+use super::{Direct, LANES};
+use crate::matrix::{Matrix, MatrixMut, TERMS, block_of_terms};
 use crate::packed::{self, Panel};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl Sum<'_, '_> {
             }
         }
         let add = self.add || self.bias.is_some();
-        let block = depth.div_ceil(depth.div_ceil(TERMS));
+        let block = block_of_terms(depth);
         for terms in (0..depth).step_by(block).map(|start| start..depth.min(start + block)) {
             for at in (0..positions).step_by(width) {
                 let panel = &mut room[start..][..terms.len() * width];
@@ -147,7 +147,7 @@ impl Sum<'_, '_> {
         }
         let (pitch, across, depth) = (self.of.pitch, self.of.axes[1].positions, self.of.depth());
         let length = (self.out.width() / across - 1) * pitch + across;
-        let block = depth.div_ceil(depth.div_ceil(TERMS));
+        let block = block_of_terms(depth);
         for terms in (0..depth).step_by(block).map(|start| start..depth.min(start + block)) {
             let mut at = 0;
             while at < length {
